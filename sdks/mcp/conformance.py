@@ -6,15 +6,14 @@ a worker here. What is left out, and why:
 * prompts-*, completion-complete: the server has no prompts, and completes nothing.
 * logging-set-level, tools-call-with-logging: it sends no log messages; frames are read as a resource.
 * tools-call-sampling, input-required-result-basic-sampling, -basic-list-roots, -multiple-input-requests: workers ask people (elicitation),
-  never the client's model or its folders, and one question at a time.
+  never the client's model or its folders.
 * tools-call-elicitation, elicitation-*, server-session-lifecycle, server-sse-polling, resources-subscribe, resources-unsubscribe: they
   need sessions of earlier versions, which would live in the memory of one server.
 * tools-call-image, -audio, -embedded-resource, -mixed-content: a result is one value of its worker, not a list of content.
 * resources-read-text, -binary, resources-templates-read: they read resources with fixed names; ours are executions and flows.
 * json-schema-2020-12, http-custom-header-server-validation: schemas with keywords that arguments cannot be checked against are refused.
-* tasks-lifecycle, tasks-request-headers, tasks-dispatch-and-envelope: they call a tool that answers at once and is no task; every kind is a task here.
-* tasks-required-task-error, tasks-mrtr-composition, tasks-mrtr-input: every kind is a task for a client that has tasks, and no worker
-  answers with an error of the protocol, asks before its execution exists, or asks twice at once.
+* tasks-mrtr-composition: its tool asks before there is a task, and is one afterwards. A question belongs to an execution here, which
+  is a task from its beginning, or (`tasks: never`) none.
 * tasks-status-notifications: the scenario itself skips; `rmcp` has no filter for tasks.
 * server-stateless and the other input-required-result-*: they call tools by the rules of a server that makes up its own keys and state.
 * sep-2640-*: no skills.
@@ -25,6 +24,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,12 +53,36 @@ SCENARIOS = [
     ("caching", TODAY),
     ("http-header-validation", TODAY),
     ("tasks-capability-negotiation", EXTENSION),
+    ("tasks-dispatch-and-envelope", EXTENSION),
+    ("tasks-lifecycle", EXTENSION),
+    ("tasks-mrtr-input", EXTENSION),
+    ("tasks-request-headers", EXTENSION),
     ("tasks-wire-fields", EXTENSION),
     ("tasks-request-state-removal", EXTENSION),
+    ("tasks-required-task-error", EXTENSION),
 ]
-KINDS = [
-    "greet", "slow_compute", "failing_job", "test_simple_text", "test_error_handling", "test_tool_with_progress",
-]
+#: The tools of the scenarios, and how each relates to tasks.
+TOOLS = {
+    "greet": "never",
+    "slow_compute": "optional",
+    "failing_job": "required",
+    "protocol_error_job": "optional",
+    "confirm_delete": "optional",
+    "multi_input": "optional",
+    "test_simple_text": "optional",
+    "test_error_handling": "optional",
+    "test_tool_with_progress": "optional",
+}
+#: How the tools that wait do it: for one answer, for two at once, and for one that comes too late.
+SUSPENSIONS = {
+    "confirm_delete": {"condition": {"any": [{"name": "approve"}]}, "reason": "approval", "question": "Delete it?"},
+    "multi_input": {
+        "condition": {"all": [{"name": "owner"}, {"name": "reviewer"}]}, "reason": "approval", "question": "Agreed?",
+    },
+    "protocol_error_job": {
+        "condition": {"any": []}, "reason": "signal", "timeout_ms": 1, "timeout_behavior": "fail",
+    },
+}
 
 
 class Server:
@@ -66,7 +90,9 @@ class Server:
 
     def __init__(self) -> None:
         program = os.environ.get("FF_PROGRAM", "ff")
-        self.address = "127.0.0.1:7199"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
         env = {name: value for name, value in os.environ.items() if not name.startswith("FF_")}
         command = [program, "server", "--store", "memory://", "--listen", self.address]
         self.process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -80,7 +106,6 @@ class Server:
                     raise
                 time.sleep(0.05)
         self.register()
-        self.slow: set[threading.Thread] = set()
         threading.Thread(target=self.work, daemon=True).start()
 
     def http(self, method: str, path: str, body: Any) -> Any:
@@ -92,7 +117,11 @@ class Server:
         return json.loads(text) if text else {}
 
     def register(self) -> None:
-        tools = [{"kind": kind, "description": f"Does {kind}.", "input_schema": {"type": "object"}} for kind in KINDS]
+        schema = {"type": "object"}
+        tools = [
+            {"kind": kind, "description": f"Does {kind}.", "input_schema": schema, "tasks": tasks}
+            for kind, tasks in TOOLS.items()
+        ]
         self.http("PUT", "/v1/workers/w", {"worker_id": "w", "lanes": ["default"], "nonce": "n", "tools": tools})
 
     def work(self) -> None:
@@ -107,7 +136,11 @@ class Server:
     def do(self, task: dict[str, Any]) -> None:
         fence, path = task["fence"], f"/v1/executions/{task['execution_id']}"
         arguments = (task.get("input") or {}).get("payload") or {}
+        suspension = SUSPENSIONS.get(task["kind"])
         try:
+            if suspension and not task.get("resume_signals"):
+                self.http("POST", f"{path}/suspend", {"fence": fence, **suspension})
+                return
             match task["kind"]:
                 case "failing_job" | "test_error_handling":
                     self.http("POST", f"{path}/fail", {"fence": fence, "reason": "it fails, as it should"})
@@ -153,8 +186,9 @@ def main() -> int:
                     [*program, "server", *options], cwd=place, capture_output=True, text=True, timeout=180, check=False
                 )
             if run.returncode != 0:
-                failed.append(f"{scenario} ({version})")
-                print(f"{scenario} ({version}) failed:\n{run.stdout}\n{run.stderr}")
+                named = f"{scenario} ({version or 'extension'})"
+                failed.append(named)
+                print(f"{named} failed:\n{run.stdout}\n{run.stderr}")
     finally:
         server.stop()
     if failed:

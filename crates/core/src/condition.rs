@@ -196,6 +196,31 @@ impl Condition {
         names.into_iter().map(str::to_owned).collect()
     }
 
+    /// The signal names that it cannot do without, each once, in the order they are written. Names among which it lets
+    /// senders choose are not here.
+    pub fn mandatory_names(&self) -> Vec<String> {
+        fn collect<'a>(condition: &'a Condition, names: &mut Vec<&'a str>) {
+            let matchers = match condition {
+                Condition::All(matchers) => matchers.as_slice(),
+                Condition::Any(matchers) if matchers.len() == 1 => matchers,
+                Condition::Count(count) if count.matchers.len() == 1 => &count.matchers,
+                Condition::AllOf(children) => {
+                    children.iter().for_each(|child| collect(child, names));
+                    return;
+                }
+                _ => return,
+            };
+            for matcher in matchers {
+                if !matcher.name.is_empty() && !names.contains(&matcher.name.as_str()) {
+                    names.push(&matcher.name);
+                }
+            }
+        }
+        let mut names = Vec::new();
+        collect(self, &mut names);
+        names.into_iter().map(str::to_owned).collect()
+    }
+
     /// Whether signals can satisfy it at all when they may arrive on so many waitpoints.
     pub(crate) fn satisfiable(&self, waitpoints: usize) -> bool {
         match self {
@@ -210,7 +235,7 @@ impl Condition {
     }
 
     /// How many distinct waitpoints it counts at the most.
-    pub(crate) fn waitpoints_counted(&self) -> usize {
+    pub fn waitpoints_counted(&self) -> usize {
         match self {
             Condition::Count(count) if count.distinct == Distinct::Waitpoints => {
                 usize::try_from(count.n).unwrap_or(usize::MAX)

@@ -10,7 +10,27 @@ use crate::error::{Error, Result};
 use crate::index::{self, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
-use crate::{document, text};
+use crate::{document, text, vocabulary};
+
+vocabulary! {
+    /// Whether a call of a tool is a task of the protocol: an answer at once, and the result later.
+    #[derive(Default)]
+    pub enum TaskSupport {
+        /// For clients that have tasks; others wait for the result.
+        #[default]
+        Optional "optional",
+        /// Never: every caller waits for the result.
+        Never "never",
+        /// Always: clients without tasks are refused.
+        Required "required",
+    }
+}
+
+impl TaskSupport {
+    fn is_optional(&self) -> bool {
+        *self == Self::Optional
+    }
+}
 
 /// Names that begin so are the server's own tools.
 pub const RESERVED_PREFIX: &str = "flowfabric_";
@@ -43,6 +63,9 @@ pub struct ToolDefinition {
     /// It may destroy something; when absent, unless it is read only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
+    /// Whether a call of it is a task for agents.
+    #[serde(default, skip_serializing_if = "TaskSupport::is_optional")]
+    pub tasks: TaskSupport,
 }
 
 impl ToolDefinition {
@@ -100,6 +123,8 @@ document! {
         "q" read_only: bool,
         /// It may destroy something.
         "x" destructive: bool,
+        /// Whether a call of it is a task for agents.
+        "a" tasks: TaskSupport,
         /// The worker that said so last.
         "w" worker_id: String,
         /// When it began to say so.
@@ -145,6 +170,7 @@ impl Tool {
             repeatable: definition.repeatable || definition.read_only,
             read_only: definition.read_only,
             destructive: definition.destructive.unwrap_or(!definition.read_only) && !definition.read_only,
+            tasks: definition.tasks,
             worker_id: worker.worker_id.clone(),
             changed_at: now,
             ..Default::default()
@@ -171,6 +197,7 @@ impl Tool {
             repeatable: self.repeatable,
             read_only: self.read_only,
             destructive: self.destructive,
+            tasks: self.tasks,
             worker_id: self.worker_id.clone(),
             changed_at: self.changed_at,
         }
@@ -202,6 +229,9 @@ pub struct ToolView {
     pub read_only: bool,
     /// It may destroy something.
     pub destructive: bool,
+    /// Whether a call of it is a task for agents.
+    #[serde(default)]
+    pub tasks: TaskSupport,
     /// The worker that defined it as it is.
     pub worker_id: String,
     /// When that was.
@@ -263,5 +293,30 @@ mod tests {
         assert!(!first.says_the_same(&Tool::define(&worker(&["c"]), &definition(), 2)));
         assert_eq!(Tool::decode(&first.encode()).unwrap(), first);
         assert_eq!((first.destructive, first.repeatable), (true, false));
+    }
+
+    #[test]
+    fn a_tool_says_whether_its_calls_are_tasks() {
+        assert_eq!(definition().tasks, TaskSupport::Optional);
+        let required = ToolDefinition { tasks: TaskSupport::Required, ..definition() };
+        let written = serde_json::to_value(&required).unwrap();
+        assert_eq!(written["tasks"], "required");
+        assert_eq!(serde_json::from_value::<ToolDefinition>(written.clone()).unwrap(), required);
+        // The default is not written, so that a server of an earlier version still takes the definition.
+        assert_eq!(serde_json::to_value(definition()).unwrap().get("tasks"), None);
+        let mut unknown = written;
+        unknown["tasks"] = "sometimes".into();
+        let refused = serde_json::from_value::<ToolDefinition>(unknown).unwrap_err().to_string();
+        assert!(refused.contains("sometimes") && refused.contains("required"), "{refused}");
+    }
+
+    #[test]
+    fn a_tool_that_was_stored_before_it_said_so_is_a_task_where_it_can_be() {
+        const STORED_BEFORE: &[u8] = b"\x02\x82\xa1n\xa1n\xa1k\xa9summarize";
+        let before = Tool { namespace: "n".into(), kind: "summarize".into(), ..Default::default() };
+        assert_eq!(Tool::decode(STORED_BEFORE).unwrap(), before);
+        assert_eq!(before.tasks, TaskSupport::Optional);
+        let never = Tool { tasks: TaskSupport::Never, ..before };
+        assert_eq!(Tool::decode(&never.encode()).unwrap(), never);
     }
 }

@@ -176,6 +176,7 @@ pub(crate) fn signed(suspension: &Suspension) -> Vec<SignedView> {
         name: fact.name.clone(),
         by: some_text(&fact.by),
         at: fact.at,
+        waitpoint_id: Some(fact.waitpoint),
     };
     suspension.facts.iter().map(signed).collect()
 }
@@ -196,6 +197,7 @@ pub(crate) fn failure(execution: &Execution) -> Option<FailureView> {
         category: some_text(&failure.category),
         attempt: execution.attempt.as_ref().map(|_| failure.attempt),
         failed_at: failure.at,
+        by_engine: failure.by_engine,
     })
 }
 

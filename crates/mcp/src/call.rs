@@ -4,15 +4,14 @@ use std::str::FromStr;
 
 use ff_core::op::view::ExecutionView;
 use ff_core::op::{CreateExecution, GetExecution, WaitExecution, create_execution, get_execution, wait_execution};
-use ff_core::tool::ToolView;
+use ff_core::tool::{TaskSupport, ToolView};
 use ff_core::{Code, Error, ExecutionId, JsonText, Result};
-use rmcp::RoleServer;
-use rmcp::ServiceError;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientResult, ContentBlock, CreateTaskResult,
-    ElicitRequest, ElicitResult, InputRequiredResult, ProtocolVersion, ServerRequest,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientResult, ContentBlock,
+    CreateTaskResult, ElicitRequest, ElicitResult, InputRequiredResult, ProtocolVersion, ServerRequest,
 };
 use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServiceError};
 use serde_json::Value;
 
 use crate::deployment::Deployment;
@@ -34,25 +33,46 @@ pub(crate) struct Call<'a, D> {
 }
 
 impl<D: Deployment> Call<'_, D> {
-    /// Carries out a call. Arguments that the schema refuses start nothing, and tell the model what is wrong with them.
-    pub(crate) async fn run(&self, request: CallToolRequestParams) -> Result<CallToolResponse> {
-        let tool = tool::find(self.deployment, &request.name).await?;
-        let id = match &request.request_state {
-            Some(state) => self.take_answers(&tool, state, &request).await?,
-            None => {
-                let arguments = Value::Object(request.arguments.unwrap_or_default());
-                if let Err(refused) = tool::check(&tool, &arguments) {
-                    return Ok(failed(error::sentence(&refused)).into());
-                }
-                self.submit(&tool, &arguments).await?
+    /// Carries out a call. A client without tasks gets none, and a tool that must be one is refused to it.
+    pub(crate) async fn run(&self, request: CallToolRequestParams) -> std::result::Result<CallToolResponse, ErrorData> {
+        let tool = tool::find(self.deployment, &request.name).await.map_err(error::refusal)?;
+        let capabilities = self.context.client_capabilities().unwrap_or_default();
+        let as_task = match tool.tasks {
+            TaskSupport::Never => false,
+            TaskSupport::Optional => capabilities.supports_tasks(),
+            TaskSupport::Required if capabilities.supports_tasks() => true,
+            TaskSupport::Required => {
+                let required = ClientCapabilities::builder().enable_tasks().build();
+                return Err(ErrorData::missing_required_client_capability(required));
             }
         };
-        let capabilities = self.context.client_capabilities();
-        if capabilities.as_ref().is_some_and(|known| known.supports_tasks()) {
+        let answered = self.start(&tool, request, as_task, capabilities.elicitation.is_some()).await;
+        answered.map_err(error::refusal)
+    }
+
+    /// Starts the execution, or comes back to it, and answers with its task or its result. Arguments that the schema refuses
+    /// start nothing, and tell the model what is wrong with them.
+    async fn start(
+        &self,
+        tool: &ToolView,
+        request: CallToolRequestParams,
+        as_task: bool,
+        may_ask: bool,
+    ) -> Result<CallToolResponse> {
+        let id = match &request.request_state {
+            Some(state) => self.take_answers(tool, state, &request).await?,
+            None => {
+                let arguments = Value::Object(request.arguments.unwrap_or_default());
+                if let Err(refused) = tool::check(tool, &arguments) {
+                    return Ok(failed(error::sentence(&refused)).into());
+                }
+                self.submit(tool, &arguments).await?
+            }
+        };
+        if as_task {
             let view = self.deployment.call::<GetExecution>(get_execution::Args { execution_id: id }).await?;
             return Ok(CallToolResponse::Task(CreateTaskResult::new(task::seed(&view)).with_meta(result::meta(id))));
         }
-        let may_ask = capabilities.is_some_and(|known| known.elicitation.is_some());
         self.wait(id, may_ask).await
     }
 
@@ -77,11 +97,8 @@ impl<D: Deployment> Call<'_, D> {
         if view.kind != tool.kind {
             return Err(Error::invalid("requestState", "belongs to another tool"));
         }
-        for (key, answer) in request.input_responses.iter().flatten() {
-            let answer = question::read_answer(key, answer)?;
-            if let Some(question) = Question::of(&view).filter(|question| question.key() == *key) {
-                question.answer(self.deployment, answer).await?;
-            }
+        if let Some(answers) = &request.input_responses {
+            question::take_answers(self.deployment, &view, answers).await?;
         }
         Ok(id)
     }
@@ -110,21 +127,21 @@ impl<D: Deployment> Call<'_, D> {
             if looked.terminal {
                 return Ok(result::of(self.deployment, &view).await?.into());
             }
-            if let Some(question) = Question::of(&view).filter(|_| may_ask)
-                && let Some(response) = self.ask(&view, &question).await?
-            {
+            if may_ask && let Some(response) = self.ask(&view).await? {
                 return Ok(response);
             }
         }
     }
 
-    /// Asks the caller what the execution asks. Today's protocol hands the question over as the answer of the call, which the
-    /// client then makes again; before, the server sent a request of its own.
-    async fn ask(&self, view: &ExecutionView, question: &Question<'_>) -> Result<Option<CallToolResponse>> {
+    /// Asks the caller what the execution asks, if it asks. Today's protocol hands the questions over as the answer of the
+    /// call, which the client then makes again; before, the server sent a request of its own for each.
+    async fn ask(&self, view: &ExecutionView) -> Result<Option<CallToolResponse>> {
+        let open = question::open(view);
+        let Some(question) = open.first() else { return Ok(None) };
         let id = view.execution_id;
         let version = self.context.protocol_version();
         if version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()) {
-            let mut asked = InputRequiredResult::new(Some(question.requests()?), Some(id.to_string()));
+            let mut asked = InputRequiredResult::new(Some(question::requests(&open)?), Some(id.to_string()));
             asked.meta = Some(result::meta(id));
             return Ok(Some(asked.into()));
         }

@@ -9,7 +9,7 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
 
 use crate::deployment::Deployment;
-use crate::question::Question;
+use crate::question::{self, Question};
 
 /// Steps that one look tells of; the others follow with the next.
 const STEPS_PER_LOOK: usize = 20;
@@ -23,7 +23,8 @@ pub(crate) struct Reporter {
     reached: f64,
     has_total: bool,
     told: Option<ProgressView>,
-    question: Option<String>,
+    /// The keys of the questions that the caller has heard of and that are still open.
+    questions: Vec<String>,
     generation: u32,
     step: u64,
 }
@@ -33,7 +34,16 @@ impl Reporter {
     pub(crate) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
         let token = context.meta.get_progress_token()?;
         let peer = context.peer.clone();
-        Some(Self { peer, token, reached: 0.0, has_total: false, told: None, question: None, generation: 0, step: 0 })
+        Some(Self {
+            peer,
+            token,
+            reached: 0.0,
+            has_total: false,
+            told: None,
+            questions: Vec::new(),
+            generation: 0,
+            step: 0,
+        })
     }
 
     /// Says at once which execution the call is: a caller that loses its connection can look for it.
@@ -52,14 +62,13 @@ impl Reporter {
             let message = progress.message.clone().filter(|message| !message.is_empty());
             self.tell(progress.pct.map(f64::from), message).await;
         }
-        let question = Question::of(view);
-        let asked = question.as_ref().map(Question::key);
-        if asked != self.question {
-            self.question = asked;
-            if let Some(question) = question {
+        let open = question::open(view);
+        for question in &open {
+            if !self.questions.contains(&question.key()) {
                 self.tell(None, Some(format!("waits for an answer: {}", question.text()))).await;
             }
         }
+        self.questions = open.iter().map(Question::key).collect();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use ff_core::op::parts::Content;
 use ff_core::op::view::ExecutionView;
 use ff_core::op::{GetResult, get_result};
 use ff_core::{Code, ExecutionId, PublicState, Result};
+use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResourceContents};
 use serde_json::{Value, json};
 
@@ -22,6 +23,22 @@ pub(crate) async fn of(deployment: &impl Deployment, view: &ExecutionView) -> Re
         state => CallToolResult::error(vec![ContentBlock::text(ended_badly(view, state))]),
     };
     Ok(about(result, view.execution_id))
+}
+
+/// Whether an execution ended otherwise than by its worker's word: leases lost, a deadline, a timeout, dependencies.
+pub(crate) fn is_ended_by_engine(view: &ExecutionView) -> bool {
+    match view.public_state {
+        PublicState::Expired | PublicState::Skipped => true,
+        PublicState::Failed => view.last_failure.as_ref().is_some_and(|failure| failure.by_engine),
+        _ => false,
+    }
+}
+
+/// The end of an execution that has no result, not even one about an error, as an error of the protocol.
+pub(crate) fn error(view: &ExecutionView) -> ErrorData {
+    let category = view.last_failure.as_ref().and_then(|failure| failure.category.clone());
+    let data = json!({ EXECUTION_ID: view.execution_id, "state": view.public_state, "category": category });
+    ErrorData::internal_error(ended_badly(view, view.public_state), Some(data))
 }
 
 /// Says which execution a result is about.

@@ -75,7 +75,7 @@ impl<D: Deployment> ServerHandler for Server<D> {
             let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
             return operator::call(&deployment, operation, arguments).await.map(Into::into).map_err(refusal);
         }
-        Call { deployment: &self.deployment, context: &context, key }.run(request).await.map_err(refusal)
+        Call { deployment: &self.deployment, context: &context, key }.run(request).await
     }
 
     async fn list_resources(

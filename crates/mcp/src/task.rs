@@ -18,13 +18,13 @@ const POLL_INTERVAL_MS: u64 = 1_000;
 /// A task as it is now, with what its state brings along.
 pub(crate) async fn get(deployment: &impl Deployment, id: &str) -> Result<DetailedTask> {
     let view = find(deployment, id).await?;
-    let payload = match (view.public_state, Question::of(&view)) {
-        (PublicState::Cancelled, _) => TaskPayload::Cancelled,
-        (state, _) if state.is_terminal() => {
-            let result = result::of(deployment, &view).await?;
-            TaskPayload::Completed { result: object(&result)? }
+    let payload = match status(&view) {
+        TaskStatus::Cancelled => TaskPayload::Cancelled,
+        TaskStatus::Failed => TaskPayload::Failed { error: object(&result::error(&view))? },
+        TaskStatus::Completed => TaskPayload::Completed { result: object(&result::of(deployment, &view).await?)? },
+        TaskStatus::InputRequired => {
+            TaskPayload::InputRequired { input_requests: question::requests(&question::open(&view))? }
         }
-        (_, Some(question)) => TaskPayload::InputRequired { input_requests: question.requests()? },
         _ => TaskPayload::Working,
     };
     let mut task = seed(&view);
@@ -37,13 +37,7 @@ pub(crate) async fn get(deployment: &impl Deployment, id: &str) -> Result<Detail
 /// Hands over answers. Answers to questions that are no longer asked are passed over.
 pub(crate) async fn update(deployment: &impl Deployment, id: &str, answers: &InputResponses) -> Result<()> {
     let view = find(deployment, id).await?;
-    for (key, answer) in answers {
-        let answer = question::read_answer(key, answer)?;
-        if let Some(question) = Question::of(&view).filter(|question| question.key() == *key) {
-            question.answer(deployment, answer).await?;
-        }
-    }
-    Ok(())
+    question::take_answers(deployment, &view, answers).await
 }
 
 /// Cancels it; one that has ended stays as it is.
@@ -55,14 +49,8 @@ pub(crate) async fn cancel(deployment: &impl Deployment, id: &str) -> Result<()>
 
 /// A task without its payload.
 pub(crate) fn seed(view: &ExecutionView) -> Task {
-    let status = match view.public_state {
-        PublicState::Cancelled => TaskStatus::Cancelled,
-        state if state.is_terminal() => TaskStatus::Completed,
-        _ if Question::of(view).is_some() => TaskStatus::InputRequired,
-        _ => TaskStatus::Working,
-    };
     let (created, updated) = (instant(view.created_at), instant(view.updated_at));
-    let task = Task::new(view.execution_id.to_string(), status, created, updated);
+    let task = Task::new(view.execution_id.to_string(), status(view), created, updated);
     let task = task.with_poll_interval_ms(POLL_INTERVAL_MS);
     match message(view) {
         Some(message) => task.with_status_message(message),
@@ -70,9 +58,22 @@ pub(crate) fn seed(view: &ExecutionView) -> Task {
     }
 }
 
+/// A failure that a worker reported is a result for the model to read; one that no worker reported is an error of the
+/// protocol.
+fn status(view: &ExecutionView) -> TaskStatus {
+    match view.public_state {
+        PublicState::Cancelled => TaskStatus::Cancelled,
+        state if state.is_terminal() && result::is_ended_by_engine(view) => TaskStatus::Failed,
+        state if state.is_terminal() => TaskStatus::Completed,
+        _ if !question::open(view).is_empty() => TaskStatus::InputRequired,
+        _ => TaskStatus::Working,
+    }
+}
+
 fn message(view: &ExecutionView) -> Option<String> {
-    if let Some(question) = Question::of(view) {
-        return Some(question.text());
+    let questions: Vec<String> = question::open(view).iter().map(Question::text).collect();
+    if !questions.is_empty() {
+        return Some(questions.join("\n"));
     }
     let progress = view.progress.as_ref().and_then(|progress| progress.message.clone());
     progress.or_else(|| view.blocking_detail.clone()).filter(|message| !message.is_empty())

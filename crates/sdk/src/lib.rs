@@ -87,7 +87,7 @@ pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
 pub use ff_core::subscription;
 pub use ff_core::subscription::SubscriptionState;
 pub use ff_core::text::Tags;
-pub use ff_core::tool::{ToolDefinition, ToolView};
+pub use ff_core::tool::{TaskSupport, ToolDefinition, ToolView};
 pub use ff_core::{
     AnyOf, AttemptIndex, BlockingReason, BudgetStatus, BulkId, CancelFlowPolicy, CancelFlowResult, CapabilitySet,
     Class, Code, ConcurrencyLimit, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId,

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use ff_core::JsonText;
-use ff_core::tool::ToolDefinition;
+use ff_core::tool::{TaskSupport, ToolDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -76,6 +76,7 @@ where
         repeatable: false,
         read_only: false,
         destructive: None,
+        tasks: TaskSupport::default(),
     }
 }
 

@@ -16,6 +16,11 @@ from flowfabric.testing import Server
 from .support import bench, run, until_state
 
 
+class Text(BaseModel):
+    text: str
+    words: int | None = None
+
+
 class Order(BaseModel):
     item: str
     count: int = 1
@@ -192,3 +197,31 @@ def test_a_plain_function_has_steps_and_streams(server: Server) -> None:
             assert [event.text async for event in execution.tail() if event.frame] == ["a b"]
 
     run(test())
+
+
+def test_a_task_is_a_tool_of_agents_with_the_schemas_of_its_types(server: Server) -> None:
+    @ff.task("sum_up")
+    async def sum_up(_: ff.Context, given: Text) -> dict[str, str]:
+        """Sums up a text."""
+        return {"summary": given.text[: given.words]}
+
+    @ff.task("bare")
+    async def bare(_: ff.Context) -> None: ...
+
+    async def test() -> None:
+        tools = [ff.tool(sum_up, read_only=True, tasks="required"), ff.tool(bare, "Does nothing.")]
+        async with bench(server, sum_up, bare, tools=tools) as its:
+            listed = {tool.kind: tool async for tool in its.client.items(ff.wire.list_tools)}
+            shown = listed["sum_up"]
+            assert (shown.description, shown.tasks, shown.lane) == ("Sums up a text.", "required", its.lane)
+            assert (shown.read_only, shown.destructive) == (True, False)
+            assert isinstance(shown.input_schema, dict)
+            assert isinstance(shown.output_schema, dict)
+            assert shown.input_schema["required"] == ["text"]
+            assert shown.output_schema["additionalProperties"] == {"type": "string"}
+            assert listed["bare"].input_schema == {"type": "object"}
+            assert listed["bare"].tasks == "optional"
+
+    run(test())
+    with pytest.raises(ValueError, match="bare: a tool needs a description"):
+        ff.tool(bare)

@@ -10,5 +10,6 @@ export { SchemaError, type StandardSchema } from "./schema.js";
 export type { StreamEvent } from "./stream.js";
 export { type AnyTask, task, type TaskDefinition, type TaskOptions } from "./task.js";
 export type { Span } from "./time.js";
+export { tool, type ToolOptions } from "./tool.js";
 export { Worker, type WorkerOptions } from "./worker.js";
 export type { components, paths } from "./wire.js";

@@ -6,6 +6,11 @@ export interface StandardSchema<Output = unknown> {
     readonly version: 1;
     readonly vendor: string;
     readonly validate: (value: unknown) => Checked<Output> | Promise<Checked<Output>>;
+    /** Libraries that can write their schemas as JSON schemas have this. */
+    readonly jsonSchema?: {
+      readonly input: (options: { readonly target: string }) => Record<string, unknown>;
+      readonly output: (options: { readonly target: string }) => Record<string, unknown>;
+    } | undefined;
     readonly types?: { readonly input: unknown; readonly output: Output } | undefined;
   };
 }

@@ -334,8 +334,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Stops a bulk job: after the answer it changes nothing more. What was done stays done.
-         * @description Stops a bulk job: after the answer it changes nothing more. What was done stays done.
+         * Stops a bulk job: after the answer it changes nothing more. Changes that were made stay.
+         * @description Stops a bulk job: after the answer it changes nothing more. Changes that were made stay.
          */
         post: operations["cancel_bulk"];
         delete?: never;
@@ -352,8 +352,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Counts the executions of a namespace by state, and those that may be claimed by lane and kind. A reading is shared by all who ask within two seconds. Where the store would have to walk through the entries, counting stops at 10,000 and `more` says so.
-         * @description Counts the executions of a namespace by state, and those that may be claimed by lane and kind. A reading is shared by all who ask within two seconds. Where the store would have to walk through the entries, counting stops at 10,000 and `more` says so.
+         * Counts the executions of a namespace by state, and those that may be claimed by lane and kind. All callers within two seconds share one reading. Where the store would have to walk through the entries, counting stops at 10,000 and `more` says so.
+         * @description Counts the executions of a namespace by state, and those that may be claimed by lane and kind. All callers within two seconds share one reading. Where the store would have to walk through the entries, counting stops at 10,000 and `more` says so.
          */
         get: operations["get_counts"];
         put?: never;
@@ -802,8 +802,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
-         * @description Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
+         * Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's end or the answer to a question. The commit that ends a wait also ends its journal entry.
+         * @description Records entries and releases the lease until the first of several waits is over: an instant, a signal, a child's end or the answer to a question. The commit that ends a wait also ends its journal entry.
          */
         post: operations["park"];
         delete?: never;
@@ -882,8 +882,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
-         * @description Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes lapses.
+         * Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; a place that is not taken in time lapses.
+         * @description Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line is booked: ask again with the same key at `ready_at`. Places are handed out in order; a place that is not taken in time lapses.
          */
         post: operations["acquire_provider"];
         delete?: never;
@@ -1122,8 +1122,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as overrun. A reservation that settled by itself is corrected, for a day.
-         * @description Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as overrun. A reservation that settled by itself is corrected, for a day.
+         * Says what was really spent of a reservation. The unspent part of the reserve goes back; the part beyond it counts as overrun. A reservation that settled by itself is corrected, for a day.
+         * @description Says what was really spent of a reservation. The unspent part of the reserve goes back; the part beyond it counts as overrun. A reservation that settled by itself is corrected, for a day.
          */
         post: operations["settle_spend"];
         delete?: never;
@@ -1628,8 +1628,8 @@ export interface paths {
         put: operations["configure_lane"];
         post?: never;
         /**
-         * Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
-         * @description Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
+         * Forgets a lane, with its state and the name of its last changer. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
+         * @description Forgets a lane, with its state and the name of its last changer. While executions that have not ended are in it, that takes `force`. A lane that is used again is active.
          */
         delete: operations["delete_lane"];
         options?: never;
@@ -2537,7 +2537,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description The answer. */
+        /** @description The answer to `list_audit`. */
         ListAuditOutcome: {
             /** @description The acts. */
             items: components["schemas"]["AuditView"][];
@@ -2551,19 +2551,19 @@ export interface components {
              * @description Its place in the log.
              */
             sequence: number;
-            /** @description Who acted. */
+            /** @description The name of the caller that acted. */
             who: string;
             /** @description The operation. */
             what: string;
             /** @description The namespace it touched; empty for the deployment. */
             namespace: string;
-            /** @description What it was done to. */
+            /** @description The target of the act. */
             target: string;
             /** @description `ok`, or the code of the refusal. */
             outcome: string;
             /**
              * Format: int64
-             * @description When.
+             * @description When the act happened.
              */
             at: number;
             /** @description More about it. */
@@ -2585,7 +2585,7 @@ export interface components {
         };
         /** @description A text that must not appear in logs. Debug shows its length only. */
         Secret: string;
-        /** @description The answer. */
+        /** @description The answer to `list_tokens`. */
         ListTokensOutcome: {
             /** @description The tokens. */
             items: components["schemas"]["ApiTokenInfo"][];
@@ -2605,7 +2605,7 @@ export interface components {
              */
             namespace?: string;
             /**
-             * @description What it may do there.
+             * @description Its role there.
              * @default reader
              */
             role?: components["schemas"]["Role"];
@@ -2616,7 +2616,7 @@ export interface components {
              */
             created_at?: number;
             /**
-             * @description Who made it.
+             * @description The name of the caller that made it.
              * @default
              */
             created_by?: string;
@@ -2628,12 +2628,12 @@ export interface components {
             expires_at?: number | null;
             /**
              * Format: int64
-             * @description Since when it is no good, because somebody said so.
+             * @description Since when it is no good, because it was revoked.
              * @default null
              */
             revoked_at?: number | null;
             /**
-             * @description It is believed about whom it speaks for.
+             * @description Its bearer is believed when it names the sender of a signal.
              * @default false
              */
             may_assert_source?: boolean;
@@ -2642,23 +2642,23 @@ export interface components {
         };
         /** @enum {string} */
         Role: "reader" | "submitter" | "worker" | "operator" | "admin" | "approver";
-        /** @description The answer. */
+        /** @description The answer to `create_token`. */
         CreateTokenOutcome: {
-            /** @description What is kept of it. */
+            /** @description The token as lists show it. */
             token: components["schemas"]["ApiTokenInfo"];
             /** @description To be sent as `Authorization: Bearer`. */
             secret: components["schemas"]["Secret"];
         };
-        /** @description The answer. */
+        /** @description The answer to `revoke_token`. */
         RevokeTokenOutcome: {
             /** @description It was good before. */
             changed: boolean;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_approvals`. */
         ListApprovalsOutcome: {
-            /** @description What waits. */
+            /** @description Executions that wait for people. */
             items: components["schemas"]["ApprovalView"][];
-            /** @description What budgets ask, on the first page; it is answered by `decide_budget`. */
+            /** @description Questions of budgets, on the first page; `decide_budget` answers them. */
             budgets?: components["schemas"]["BudgetQuestionView"][];
             /** @description Where the next page begins, if there is one. */
             next_cursor?: string | null;
@@ -2671,7 +2671,7 @@ export interface components {
             namespace: string;
             /** @description Its lane. */
             lane: string;
-            /** @description What kind of work it is. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
             /** @description Its tags. */
             tags: {
@@ -2679,15 +2679,15 @@ export interface components {
             };
             /** @description Why it waits. */
             reason: components["schemas"]["SuspendReason"];
-            /** @description What people are asked. */
+            /** @description The question for people. */
             question?: string | null;
-            /** @description What exactly is waited for. */
+            /** @description A detail of the wait, for people. */
             detail?: string | null;
             /** @description The JSON schema of the answer. */
             schema?: components["schemas"]["JsonValue"] | null;
-            /** @description Whom the question is for. */
+            /** @description The people the question is for. */
             assignees: string[];
-            /** @description Who asked for it, as the worker says. */
+            /** @description The name that asked for it, as the worker says. */
             requested_by?: string | null;
             /**
              * Format: int64
@@ -2699,17 +2699,17 @@ export interface components {
              * @description When it gives up.
              */
             deadline?: number | null;
-            /** @description What happens then. */
+            /** @description What happens when its time is up. */
             timeout_behavior: components["schemas"]["TimeoutBehavior"];
-            /** @description What it waits for. */
+            /** @description The condition it waits for. */
             condition: components["schemas"]["Condition"];
             /** @description The names of the signals that count; any when empty. `reject` ends it in any case. */
             signals: string[];
             /** @description Where signals arrive. */
             waitpoint_ids: components["schemas"]["WaitpointId"][];
-            /** @description Who has signed so far. */
+            /** @description The signals that have counted so far, with the names behind them. */
             signed: components["schemas"]["SignedView"][];
-            /** @description What is asked about entries of the journal; `decide_step` answers it, and no signal does. */
+            /** @description Questions about entries of the journal; `decide_step` answers them, and no signal does. */
             questions?: components["schemas"]["QuestionView"][];
         };
         ExecutionId: string;
@@ -2719,7 +2719,7 @@ export interface components {
         JsonValue: unknown;
         /** @enum {string} */
         TimeoutBehavior: "fail" | "cancel" | "expire" | "auto_resume_with_timeout_signal" | "escalate";
-        /** @description What a suspension waits for. */
+        /** @description A condition that a suspension waits for. */
         Condition: {
             any: components["schemas"]["ConditionMatcher"][];
         } | {
@@ -2731,7 +2731,7 @@ export interface components {
         } | {
             any_of: components["schemas"]["Condition"][];
         } | "operator_only" | "timeout_only";
-        /** @description What one signal must look like. */
+        /** @description A pattern that one signal must match. */
         ConditionMatcher: {
             /**
              * @description The signal's name; empty accepts any.
@@ -2748,7 +2748,7 @@ export interface components {
              */
             n?: number;
             /**
-             * @description What is counted.
+             * @description How signals are told apart.
              * @default signals
              */
             distinct?: components["schemas"]["Distinct"];
@@ -2761,19 +2761,21 @@ export interface components {
         /** @enum {string} */
         Distinct: "signals" | "sources" | "waitpoints";
         WaitpointId: string;
-        /** @description A signal that counts for a suspension, and who stands behind it. */
+        /** @description A signal that counts for a suspension, and the name behind it. */
         SignedView: {
             /** @description The signal. */
             signal_id: components["schemas"]["SignalId"];
             /** @description Its name. */
             name: string;
-            /** @description Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`. */
+            /** @description The name behind it: of an API token, of the person that such a token vouches for, or `waitpoint_token`. */
             by?: string | null;
             /**
              * Format: int64
              * @description When it was accepted.
              */
             at: number;
+            /** @description Where it arrived. */
+            waitpoint_id?: components["schemas"]["WaitpointId"] | null;
         };
         /** Format: uuid */
         SignalId: string;
@@ -2783,16 +2785,16 @@ export interface components {
             step: components["schemas"]["StepIdentity"];
             /** @description `in_doubt`, `journal_mismatch` or `no_progress`. */
             reason: components["schemas"]["SuspendReason"];
-            /** @description The same for people. */
+            /** @description The reason in words, for people. */
             detail?: string | null;
             /** @description The answers it takes. */
             answers: components["schemas"]["StepAnswer"][];
-            /** @description What workers said of the step after they had lost their lease. */
+            /** @description Reports of workers about the step after they had lost their lease. */
             evidence?: components["schemas"]["LateReportView"][];
         };
         /** @description Which entry of a journal: its name, and its key or how many calls of the name came before it. */
         StepIdentity: {
-            /** @description What the program calls it. */
+            /** @description Its name in the program. */
             name: string;
             /** @description The caller's key. */
             key?: string | null;
@@ -2815,9 +2817,9 @@ export interface components {
              * @description How many bytes the result has.
              */
             result_size: number;
-            /** @description What kind of thing went wrong. */
+            /** @description The category of the failure. */
             category?: string | null;
-            /** @description What went wrong. */
+            /** @description The message of the failure. */
             message?: string | null;
             /** @description The lease that was lost; shown to operators only. */
             lease_id?: components["schemas"]["LeaseId"];
@@ -2832,9 +2834,9 @@ export interface components {
         Content: {
             /** @description The bytes. */
             payload_base64: components["schemas"]["Blob"];
-            /** @description What they are. */
+            /** @description Their content type. */
             content_type: string;
-            /** @description The same, readable, when the bytes are JSON. */
+            /** @description The payload once more, readable, when the bytes are JSON. */
             payload?: unknown;
         };
         Blob: string;
@@ -2842,7 +2844,7 @@ export interface components {
         LeaseId: string;
         /** @description A question of a budget as people see it. */
         BudgetQuestionView: {
-            /** @description Whose budget it is. */
+            /** @description The namespace of the budget. */
             namespace: string;
             /** @description The budget. */
             budget: string;
@@ -2850,12 +2852,12 @@ export interface components {
             dimension: string;
             /**
              * Format: int64
-             * @description What was asked for when it was met; 0 where something only wants to start.
+             * @description The amount that was asked for when the limit was met; 0 where an execution only wants to start.
              */
             requested: number;
             /**
              * Format: int64
-             * @description What is left.
+             * @description The amount that is left.
              */
             left: number;
             /**
@@ -2871,7 +2873,7 @@ export interface components {
             /** @description The execution that met the limit first; others may wait for the same answer. */
             execution_id?: components["schemas"]["ExecutionId"] | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_budgets`. */
         ListBudgetsOutcome: {
             /** @description The budgets. */
             items: components["schemas"]["BudgetStatus"][];
@@ -2880,13 +2882,13 @@ export interface components {
         };
         /** @description A budget as people see it. */
         BudgetStatus: {
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
             /** @description Its limits and what happens at them. */
             definition: components["schemas"]["BudgetDefinition"];
-            /** @description What was used since the last reset, for every dimension. */
+            /** @description The usage since the last reset, for every dimension. */
             usage: {
                 [key: string]: number;
             };
@@ -2936,28 +2938,28 @@ export interface components {
              * @default 0
              */
             window_began_at?: number;
-            /** @description What is used, held and left, for every dimension, and where that leads. */
+            /** @description The amounts used, held and left, for every dimension, with a forecast. */
             standing?: {
                 [key: string]: components["schemas"]["Standing"];
             };
-            /** @description What a person granted on top of the hard limits, in this window only. */
+            /** @description The amounts a person granted on top of the hard limits, in this window only. */
             granted?: {
                 [key: string]: number;
             };
-            /** @description What people are asked now. */
+            /** @description The open question for people. */
             question?: components["schemas"]["BudgetQuestionView"] | null;
             /**
-             * @description A person said no, and nobody is asked again in this window.
+             * @description A person said no, and the question is not asked again in this window.
              * @default false
              */
             declined?: boolean;
             /** @description The window before this one, with what was settled in it since. */
             previous_window?: components["schemas"]["ClosedWindow"] | null;
         };
-        /** @description What people say about a budget. */
+        /** @description The definition of a budget, as its creator wrote it. */
         BudgetDefinition: {
             /**
-             * @description What kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
+             * @description The kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
              * @default
              */
             scope_type?: string;
@@ -3029,7 +3031,7 @@ export interface components {
              */
             unit?: components["schemas"]["CalendarUnit"];
             /**
-             * @description Whose midnight counts, such as `Europe/Berlin`.
+             * @description The time zone whose midnight counts, such as `Europe/Berlin`.
              * @default UTC
              */
             time_zone?: string;
@@ -3040,32 +3042,32 @@ export interface components {
         Standing: {
             /**
              * Format: int64
-             * @description What was used.
+             * @description The amount that was used.
              */
             used: number;
             /**
              * Format: int64
-             * @description What is held by reservations.
+             * @description The amount that reservations hold.
              */
             reserved: number;
             /**
              * Format: int64
-             * @description What of the used amount was spent beyond what was reserved for it.
+             * @description The part of the used amount that was spent beyond its reservations.
              */
             overrun: number;
             /**
              * Format: int64
-             * @description What can still be reserved; absent without a hard limit.
+             * @description The amount that can still be reserved; absent without a hard limit.
              */
             left?: number | null;
             /**
              * Format: int64
-             * @description What was used an hour on average since the window began.
+             * @description The average usage an hour since the window began.
              */
             per_hour: number;
             /**
              * Format: int64
-             * @description What will be used when the window ends, if it goes on like this; absent where the window never ends.
+             * @description The usage at the end of the window if it goes on like this; absent where the window never ends.
              */
             forecast?: number | null;
             /**
@@ -3089,28 +3091,28 @@ export interface components {
              */
             ended_at?: number;
             /**
-             * @description What was used in it.
+             * @description The usage in it.
              * @default {}
              */
             usage?: {
                 [key: string]: number;
             };
             /**
-             * @description What is still held in it by reservations that were not settled yet.
+             * @description The amounts that reservations of it hold which are not settled yet.
              * @default {}
              */
             reserved?: {
                 [key: string]: number;
             };
             /**
-             * @description What was spent in it beyond what was reserved.
+             * @description The amounts spent in it beyond their reservations.
              * @default {}
              */
             overrun?: {
                 [key: string]: number;
             };
         };
-        /** @description The answer. */
+        /** @description The answer to `create_budget`. */
         CreateBudgetOutcome: {
             /** @constant */
             outcome: "created";
@@ -3118,7 +3120,7 @@ export interface components {
             /** @constant */
             outcome: "already_exists";
         };
-        /** @description What became of something that was to be removed. */
+        /** @description The outcome of a removal. */
         Removed: {
             /** @constant */
             outcome: "removed";
@@ -3142,11 +3144,11 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The holder's name for it. */
             key: string;
-            /** @description What is held, by dimension. */
+            /** @description The amounts that are held, by dimension. */
             amounts: {
                 [key: string]: number;
             };
-            /** @description What became of it. */
+            /** @description The state of the reservation. */
             state: components["schemas"]["ReservationState"];
             /**
              * Format: int64
@@ -3161,7 +3163,7 @@ export interface components {
         };
         /** @enum {string} */
         ReservationState: "held" | "settled" | "released" | "orphaned";
-        /** @description The answer. */
+        /** @description The answer to `reset_budget`. */
         ResetBudgetOutcome: {
             /**
              * Format: int64
@@ -3219,7 +3221,7 @@ export interface components {
              */
             limit: number;
         };
-        /** @description What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease. */
+        /** @description The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease. */
         LeaseFence: {
             /** @description The attempt the lease runs. */
             attempt: components["schemas"]["AttemptIndex"];
@@ -3238,7 +3240,7 @@ export interface components {
          * @description Counts the leases of one execution; together with the lease id it fences off old holders.
          */
         LeaseEpoch: number;
-        /** @description The answer. */
+        /** @description The answer to `list_bulk`. */
         ListBulkOutcome: {
             /** @description The jobs. */
             items: components["schemas"]["BulkView"][];
@@ -3249,13 +3251,13 @@ export interface components {
         BulkView: {
             /** @description The job. */
             bulk_id: components["schemas"]["BulkId"];
-            /** @description Whose executions. */
+            /** @description The namespace of the executions. */
             namespace: string;
             /** @description How far it is. */
             state: components["schemas"]["BulkState"];
-            /** @description What is done. */
+            /** @description The action on each execution. */
             action: components["schemas"]["BulkAction"];
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason?: string | null;
             /**
              * Format: int64
@@ -3280,7 +3282,7 @@ export interface components {
              * @description At most so many a second.
              */
             rate_per_second?: number | null;
-            /** @description Who asked for it. */
+            /** @description The name of the caller that asked for it. */
             created_by: string;
             /**
              * Format: int64
@@ -3302,7 +3304,7 @@ export interface components {
              * @description When it is forgotten.
              */
             removed_at?: number | null;
-            /** @description What became of what it has looked at. */
+            /** @description Counts of the executions it has looked at, by what became of each. */
             progress: components["schemas"]["BulkProgress"];
             /** @description It has more matches than it may change. */
             reached_max: boolean;
@@ -3320,23 +3322,23 @@ export interface components {
          *     tags with different keys must all be there.
          */
         BulkFilter: {
-            /** @description Only in these lanes. */
+            /** @description Only executions in these lanes. */
             lane?: string[];
-            /** @description Only of these kinds. */
+            /** @description Only executions of these kinds. */
             kind?: string[];
-            /** @description Only in these states. */
+            /** @description Only executions in these states. */
             state?: components["schemas"]["PublicState"][];
-            /** @description Only in this flow. */
+            /** @description Only executions in this flow. */
             flow_id?: components["schemas"]["FlowId"] | null;
             /** @description Only with these tags, each as `key=value`. Of several values of one key any will do. */
             tag?: string[];
-            /** @description Only those whose last failure was of one of these categories. */
+            /** @description Only executions whose last failure was of one of these categories. */
             failure_category?: string[];
             /** @description Only runs of the schedule with this name. */
             schedule?: string | null;
-            /** @description Only those that this worker process holds now. */
+            /** @description Only executions that this worker process holds now. */
             worker?: string | null;
-            /** @description Only those that this execution spawned while it ran. */
+            /** @description Only executions that this execution spawned while it ran. */
             parent?: components["schemas"]["ExecutionId"] | null;
             /**
              * Format: int64
@@ -3362,7 +3364,10 @@ export interface components {
         /** @enum {string} */
         PublicState: "waiting" | "delayed" | "rate_limited" | "waiting_children" | "active" | "suspended" | "completed" | "failed" | "cancelled" | "expired" | "skipped";
         FlowId: string;
-        /** @description What became of the executions that a job has looked at. `matched` is the sum of `done`, `unchanged` and `refused`. */
+        /**
+         * @description Counts of the executions that a job has looked at, by what became of each. `matched` is the sum of `done`,
+         *     `unchanged` and `refused`.
+         */
         BulkProgress: {
             /**
              * Format: uint64
@@ -3389,7 +3394,7 @@ export interface components {
              * @description Matches that could not be changed.
              */
             refused: number;
-            /** @description The same for each code. */
+            /** @description How many were refused, for each code. */
             refused_by_code?: {
                 [key: string]: number;
             };
@@ -3416,7 +3421,7 @@ export interface components {
             /** @description The code with which it was refused. */
             code: string;
         };
-        /** @description The answer. */
+        /** @description The answer to `get_counts`. */
         GetCountsOutcome: {
             /** @description The namespace. */
             namespace: string;
@@ -3452,7 +3457,7 @@ export interface components {
             /** @description There are more than that. */
             more: boolean;
         };
-        /** @description What waits in one lane, of one kind. */
+        /** @description The number of executions of one kind that wait in one lane. */
         WaitingCount: {
             /** @description The lane. */
             lane: string;
@@ -3471,15 +3476,15 @@ export interface components {
              */
             next_created_at?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `get_deployment`. */
         GetDeploymentOutcome: {
-            /** @description How many partitions there are; whoever mints ids needs to know. */
+            /** @description How many partitions there are; a client that mints ids needs it. */
             partitions: components["schemas"]["PartitionConfig"];
-            /** @description What keeps the documents. */
+            /** @description The kind of store that keeps the documents. */
             store: string;
             /** @description Its version. */
             store_version: string;
-            /** @description What an acknowledged change survives, in words. */
+            /** @description The losses that an acknowledged change survives, in words. */
             durability: string;
             /**
              * Format: int64
@@ -3528,7 +3533,7 @@ export interface components {
         UndecodableEntry: {
             /** @description Where it is stored. */
             key: string;
-            /** @description What is wrong with it. */
+            /** @description The reason why it cannot be decoded. */
             error: string;
             /**
              * Format: int64
@@ -3552,7 +3557,7 @@ export interface components {
             /** @description It is the one that answers. */
             answers: boolean;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_events`. */
         ListEventsOutcome: {
             /** @description The events, in order within each partition. */
             items: components["schemas"]["EventView"][];
@@ -3561,22 +3566,22 @@ export interface components {
             /** @description Where to go on. */
             next_cursor: string;
         };
-        /** @description Something that happened. */
+        /** @description An event. */
         EventView: {
             /** @description Unique, and growing within a partition; a repeat has the same one. */
             event_id: string;
             /**
              * Format: int64
-             * @description When.
+             * @description When it happened.
              */
             happened_at: number;
-            /** @description What. */
+            /** @description The event. */
             event: components["schemas"]["Event"];
         };
         /** @description One event, as the partition's log keeps it. */
         Event: {
             /**
-             * @description What happened.
+             * @description The type of the event.
              * @default completed
              */
             event_type?: components["schemas"]["EventType"];
@@ -3647,7 +3652,7 @@ export interface components {
         EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted";
         /** @enum {string} */
         EventKind: "completion" | "lease" | "signal";
-        /** @description The answer. */
+        /** @description The answer to `list_executions`. */
         ListExecutionsOutcome: {
             /** @description The executions. */
             items: components["schemas"]["ExecutionSummary"][];
@@ -3662,7 +3667,7 @@ export interface components {
             namespace: string;
             /** @description Its lane. */
             lane: string;
-            /** @description What kind of work it is. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
             /** @description Its state. */
             public_state: components["schemas"]["PublicState"];
@@ -3715,19 +3720,19 @@ export interface components {
              * @description When it expires.
              */
             deadline_at?: number | null;
-            /** @description What kind of thing last went wrong. */
+            /** @description The category of its last failure. */
             failure_category?: string | null;
-            /** @description What its worker last said. */
+            /** @description The last progress that its worker reported. */
             progress?: components["schemas"]["ProgressView"] | null;
         };
-        /** @description What a worker said about its progress. */
+        /** @description A worker's report about its progress. */
         ProgressView: {
             /**
              * Format: uint8
              * @description How far it is, 0 to 100.
              */
             pct?: number | null;
-            /** @description What it is doing. */
+            /** @description The worker's words for what it is doing. */
             message?: string | null;
             /**
              * Format: int64
@@ -3737,11 +3742,11 @@ export interface components {
         };
         /** @enum {string} */
         ListOrder: "newest" | "oldest";
-        /** @description The answer. */
+        /** @description The answer to `create_execution`. */
         CreateExecutionOutcome: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
-            /** @description It was there already. */
+            /** @description It existed before. */
             duplicate: boolean;
             /** @description The flow it is in; a parent without one got its own. */
             flow_id?: components["schemas"]["FlowId"] | null;
@@ -3750,7 +3755,7 @@ export interface components {
             /** @description The execution whose place it took; that one is cancelled. */
             superseded?: components["schemas"]["ExecutionId"] | null;
         };
-        /** @description What the call says. */
+        /** @description The arguments of `create_execution`. */
         CreateExecutionArgs: {
             /** @description An id the caller minted; its partition must be that of its flow or parent. */
             execution_id?: components["schemas"]["ExecutionId"] | null;
@@ -3758,20 +3763,20 @@ export interface components {
             namespace?: string | null;
             /** @description The lane it queues in; `default` when absent. */
             lane?: string | null;
-            /** @description What kind of work it is; workers choose their handler by it. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
-            /** @description What the worker gets. As any JSON value. */
+            /** @description The input for the worker. As any JSON value. */
             input?: components["schemas"]["JsonValue"] | null;
-            /** @description The same as bytes; not both. */
+            /** @description The input as bytes; not beside `input`. */
             input_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             content_type?: string | null;
             /**
              * Format: int64
              * @description Higher goes first; clamped to 0..=9000, 0 when absent.
              */
             priority?: number | null;
-            /** @description Who submits it. */
+            /** @description The creator of the execution, for people; it grants no rights. */
             creator?: string | null;
             /** @description Retries, timeouts and the rest; the namespace's default when absent. */
             policy?: components["schemas"]["Policy"] | null;
@@ -3796,7 +3801,7 @@ export interface components {
              * @description How long the key is remembered; 24 hours when absent.
              */
             dedup_window_ms?: number | null;
-            /** @description What a worker must be able to do, beside what the policy requires. */
+            /** @description The capabilities that a worker must have, beside those the policy requires. */
             required_capabilities?: components["schemas"]["CapabilitySet"];
             /** @description Budgets it is charged to, beside the policy's. */
             budget_ids?: string[];
@@ -3806,7 +3811,7 @@ export interface components {
             flow_id?: components["schemas"]["FlowId"] | null;
             /** @description Its name in the flow's graph. */
             node?: string | null;
-            /** @description What it waits for, in the same flow. */
+            /** @description The executions of the same flow that it waits for. */
             dependencies?: components["schemas"]["Dependency"][];
             /** @description When its dependencies let it run; all of them when absent. */
             join?: components["schemas"]["JoinPolicy"] | null;
@@ -3868,7 +3873,7 @@ export interface components {
              */
             max_replay_count?: number;
             /**
-             * @description What a suspension does when it says nothing itself.
+             * @description The defaults of a suspension.
              * @default {
              *       "default_timeout_ms": null,
              *       "timeout_behavior": null
@@ -3883,7 +3888,7 @@ export interface components {
              */
             routing?: components["schemas"]["RoutingPolicy"];
             /**
-             * @description What its stream keeps.
+             * @description How much its stream keeps.
              * @default {
              *       "retention_maxlen": 10000,
              *       "retention_ttl_ms": null
@@ -4021,7 +4026,7 @@ export interface components {
              */
             default_timeout_ms?: number | null;
             /**
-             * @description What happens then.
+             * @description What happens when its time is up.
              * @default null
              */
             timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
@@ -4029,14 +4034,14 @@ export interface components {
         /** @description Which workers may run it. */
         RoutingPolicy: {
             /**
-             * @description What a worker must be able to do.
+             * @description The capabilities that a worker must have.
              * @default []
              */
             required_capabilities?: components["schemas"]["CapabilitySet"];
         };
         /** @description a set of capability tokens, at most 4096 bytes together */
         CapabilitySet: string[];
-        /** @description What a stream keeps. */
+        /** @description How much a stream keeps. */
         StreamPolicy: {
             /**
              * Format: uint64
@@ -4054,7 +4059,7 @@ export interface components {
         /** @description A model to use from a certain retry on. */
         FallbackTier: {
             /**
-             * @description Who serves it.
+             * @description The provider that serves it.
              * @default
              */
             provider?: string;
@@ -4085,18 +4090,18 @@ export interface components {
              */
             window?: number;
             /**
-             * @description What becomes of the execution then.
+             * @description What becomes of an execution that is taken for a loop.
              * @default ask
              */
             action?: components["schemas"]["NoProgressAction"];
         };
         /** @enum {string} */
         NoProgressAction: "ask" | "fail";
-        /** @description Something an execution waits for. */
+        /** @description An upstream that an execution waits for. */
         Dependency: {
-            /** @description What must end first. */
+            /** @description The execution that must end first. */
             upstream: components["schemas"]["ExecutionId"];
-            /** @description What the submitter calls this edge. */
+            /** @description The submitter's name for this kind of edge. */
             kind?: string | null;
             /** @description Under which name the worker reads the upstream's result. */
             data_ref?: string | null;
@@ -4139,10 +4144,15 @@ export interface components {
             fence: components["schemas"]["LeaseFence"];
             /** @description The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed. */
             key?: string | null;
-            /** @description What it calls the edge. */
+            /** @description The parent's name for this kind of edge. */
             kind?: string | null;
             /** @description Under which name it reads the child's result. */
             data_ref?: string | null;
+            /**
+             * @description The child takes over no tags, budgets and deadline of its parent. Otherwise it has the parent's tags beside its own, and
+             *     the parent's budgets and deadline where its request names none.
+             */
+            detached?: boolean;
         };
         /** @description At most so many executions with this key run at once, as far as the one that says so is concerned. */
         ConcurrencyLimit: {
@@ -4181,25 +4191,25 @@ export interface components {
              */
             max_wait_ms?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_executions`. */
         CreateExecutionsOutcome: {
-            /** @description What became of each, in the same order. */
+            /** @description The result of each, in the same order. */
             results: components["schemas"]["CreateResult"][];
         };
-        /** @description What became of one submission. */
+        /** @description The result of one submission. */
         CreateResult: components["schemas"]["CreateExecutionOutcome"] | {
             /** @constant */
             outcome: "refused";
-            /** @description Why. */
+            /** @description The refusal. */
             error: components["schemas"]["Error"];
         };
         /** @description A refusal: a code, a sentence about this very case, and details that programs read. */
         Error: {
-            /** @description What went wrong, from the table. */
+            /** @description The code, from the table. */
             code: components["schemas"]["Code"];
-            /** @description What went wrong here, for people. */
+            /** @description The particular circumstances, for people. */
             detail: string;
-            /** @description The same for programs; `field` on invalid input. */
+            /** @description The circumstances for programs; `field` on invalid input. */
             details?: {
                 [key: string]: unknown;
             };
@@ -4219,14 +4229,14 @@ export interface components {
             namespace: string;
             /** @description Its lane. */
             lane: string;
-            /** @description What kind of work it is. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
             /**
              * Format: int64
              * @description Its priority; higher goes first.
              */
             priority: number;
-            /** @description Who submitted it. */
+            /** @description The creator that the submission names. */
             creator?: string | null;
             /** @description Its tags. */
             tags: {
@@ -4236,7 +4246,7 @@ export interface components {
             public_state: components["schemas"]["PublicState"];
             /** @description The six dimensions behind it. */
             state: components["schemas"]["StateVector"];
-            /** @description What exactly it waits for, for people. */
+            /** @description A detail of the wait, for people. */
             blocking_detail?: string | null;
             /** @description Everything that holds it back, the one shown first. */
             held_by: components["schemas"]["EligibilityState"][];
@@ -4257,7 +4267,7 @@ export interface components {
              * @description Times it was replayed.
              */
             replay_count: number;
-            /** @description What its worker last said. */
+            /** @description The last progress that its worker reported. */
             progress?: components["schemas"]["ProgressView"] | null;
             /** @description The flow it is in. */
             flow_id?: components["schemas"]["FlowId"] | null;
@@ -4272,9 +4282,9 @@ export interface components {
             scheduled_for?: number | null;
             /** @description How many of its upstreams it still waits for. */
             join?: components["schemas"]["JoinView"] | null;
-            /** @description What it asks of the engine. */
+            /** @description Its policy: retries, timeouts, limits, routing. */
             policy: components["schemas"]["Policy"];
-            /** @description What a worker must be able to do. */
+            /** @description The capabilities that a worker must have. */
             required_capabilities: components["schemas"]["CapabilitySet"];
             /** @description The budgets it is charged to. */
             budget_ids: string[];
@@ -4320,17 +4330,17 @@ export interface components {
              * @description When it expires.
              */
             deadline_at?: number | null;
-            /** @description What last went wrong. */
+            /** @description Its last failure. */
             last_failure?: components["schemas"]["FailureView"] | null;
-            /** @description Who cancelled it, and why. */
+            /** @description The source and the reason of its cancellation. */
             cancellation?: components["schemas"]["CancellationView"] | null;
             /** @description The lease that holds it. */
             lease?: components["schemas"]["LeaseView"] | null;
-            /** @description What it is suspended on. */
+            /** @description Its suspension. */
             suspension?: components["schemas"]["SuspensionView"] | null;
-            /** @description What a person is asked about its journal. */
+            /** @description Questions for a person about its journal. */
             questions?: components["schemas"]["QuestionView"][];
-            /** @description What the workers of its last lost leases said last, the newest last. */
+            /** @description The last progress of the workers of its lost leases, the newest last. */
             last_words?: components["schemas"]["LastWords"][];
             /**
              * Format: uint32
@@ -4346,7 +4356,7 @@ export interface components {
             steps_not_visited?: components["schemas"]["StepIdentity"][];
             /** @description Journal entries that stand although the program gave them another input. */
             steps_changed?: components["schemas"]["StepIdentity"][];
-            /** @description What there is to fetch. */
+            /** @description The result that can be fetched, without its bytes. */
             result?: components["schemas"]["ResultView"] | null;
         };
         /** @description All six dimensions. */
@@ -4357,7 +4367,7 @@ export interface components {
              */
             lifecycle_phase?: components["schemas"]["LifecyclePhase"];
             /**
-             * @description Who holds it.
+             * @description Whether a worker holds it.
              * @default unowned
              */
             ownership_state?: components["schemas"]["OwnershipState"];
@@ -4367,7 +4377,7 @@ export interface components {
              */
             eligibility_state?: components["schemas"]["EligibilityState"];
             /**
-             * @description What it waits for.
+             * @description The reason why it waits.
              * @default waiting_for_worker
              */
             blocking_reason?: components["schemas"]["BlockingReason"];
@@ -4377,7 +4387,7 @@ export interface components {
              */
             terminal_outcome?: components["schemas"]["TerminalOutcome"];
             /**
-             * @description What its current attempt is doing.
+             * @description The state of its current attempt.
              * @default pending_first_attempt
              */
             attempt_state?: components["schemas"]["AttemptState"];
@@ -4416,27 +4426,29 @@ export interface components {
         };
         /** @description A failure. */
         FailureView: {
-            /** @description What went wrong. */
+            /** @description The reason of the failure. */
             reason: string;
-            /** @description What kind of thing went wrong. */
+            /** @description The category of the failure. */
             category?: string | null;
             /** @description In which attempt. */
             attempt?: components["schemas"]["AttemptIndex"] | null;
             /**
              * Format: int64
-             * @description When.
+             * @description When it failed.
              */
             failed_at: number;
+            /** @description The engine ended it (leases lost, a deadline, a timeout, a budget ...); no worker reported the failure. */
+            by_engine?: boolean;
         };
         /** @description A cancellation. */
         CancellationView: {
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason?: string | null;
-            /** @description Who asked for it: operator, lease_holder, flow, timeout or superseded. */
+            /** @description The source: operator, lease_holder, flow, timeout or superseded. */
             source: string;
             /**
              * Format: int64
-             * @description When.
+             * @description When it was cancelled.
              */
             cancelled_at: number;
             /** @description The execution that took its place. */
@@ -4476,17 +4488,17 @@ export interface components {
         };
         /** @enum {string} */
         LeaseEnd: "none" | "completed" | "failed" | "cancelled" | "delayed" | "waiting_children" | "suspended" | "parked" | "returned" | "expired" | "revoked" | "execution_cancelled" | "deadline_passed" | "attempt_timed_out" | "continued" | "loop_detected";
-        /** @description What a suspended execution waits for. */
+        /** @description The suspension of an execution. */
         SuspensionView: {
             /** @description The suspension. */
             suspension_id: components["schemas"]["SuspensionId"];
             /** @description Why it was suspended. */
             reason: components["schemas"]["SuspendReason"];
-            /** @description What resumes it. */
+            /** @description The condition that resumes it. */
             condition: components["schemas"]["Condition"];
             /** @description Where its signals arrive. */
             waitpoint_ids: components["schemas"]["WaitpointId"][];
-            /** @description Who asked for it. */
+            /** @description The name that asked for it, as the worker says. */
             requested_by?: string | null;
             /** @description Whether an operator may resume it. */
             allow_operator_resume: boolean;
@@ -4500,20 +4512,20 @@ export interface components {
              * @description When it gives up.
              */
             timeout_at?: number | null;
-            /** @description What happens then. */
+            /** @description What happens when its time is up. */
             timeout_behavior: components["schemas"]["TimeoutBehavior"];
-            /** @description What people are asked. */
+            /** @description The question for people. */
             question?: string | null;
             /** @description The JSON schema of the answer. */
             schema?: components["schemas"]["JsonValue"] | null;
-            /** @description Whom the question is for. */
+            /** @description The people the question is for. */
             assignees?: string[];
             /** @description The signals that have counted so far. */
             signed?: components["schemas"]["SignedView"][];
         };
         /** Format: uuid */
         SuspensionId: string;
-        /** @description What a worker last said before its lease ran out. */
+        /** @description The last progress of a worker before its lease ran out. */
         LastWords: {
             /**
              * @description The attempt that was lost.
@@ -4548,9 +4560,9 @@ export interface components {
              */
             said?: string;
         };
-        /** @description What is known of a result without its bytes. */
+        /** @description A result without its bytes. */
         ResultView: {
-            /** @description What it is. */
+            /** @description Its content type. */
             content_type: string;
             /**
              * Format: uint64
@@ -4558,7 +4570,7 @@ export interface components {
              */
             size: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_attempts`. */
         ListAttemptsOutcome: {
             /** @description The attempts. */
             items: components["schemas"]["AttemptView"][];
@@ -4585,9 +4597,9 @@ export interface components {
             ended_at?: number | null;
             /** @description How it ended. */
             outcome?: components["schemas"]["AttemptOutcome"] | null;
-            /** @description What went wrong. */
+            /** @description The reason of the failure. */
             failure_reason?: string | null;
-            /** @description What kind of thing went wrong. */
+            /** @description The category of the failure. */
             failure_category?: string | null;
             /** @description Its leases, oldest first. */
             leases: components["schemas"]["LeaseView"][];
@@ -4605,14 +4617,14 @@ export interface components {
              * @description When the stream was closed, if it was.
              */
             closed_at?: number | null;
-            /** @description Why. */
+            /** @description The reason, for people. */
             closed_reason?: string | null;
         };
         /** @description A frame as a reader gets it. */
         StreamFrame: {
             /** @description Its public id. */
             id: components["schemas"]["FrameId"];
-            /** @description What kind of frame it is. */
+            /** @description The type of the frame, in the worker's own words. */
             type: string;
             /**
              * Format: int64
@@ -4621,19 +4633,19 @@ export interface components {
             appended_at: number;
             /** @description The bytes. */
             payload_base64: components["schemas"]["Blob"];
-            /** @description What the bytes are; empty if nobody said. */
+            /** @description The content type of the bytes; may be empty. */
             content_type: string;
-            /** @description What it belongs to; empty if nobody said. */
+            /** @description The worker's own id for what the frame belongs to; may be empty. */
             correlation_id: string;
             /** @description The worker process that wrote it. */
             source: string;
-            /** @description What becomes of it. */
+            /** @description Whether it is kept. */
             mode: components["schemas"]["FrameMode"];
         };
         FrameId: string;
         /** @enum {string} */
         FrameMode: "durable" | "summary" | "best_effort";
-        /** @description The answer. */
+        /** @description The answer to `read_summary`. */
         ReadSummaryOutcome: {
             /** @description The merged document; an empty object when nothing was written. */
             document: components["schemas"]["JsonValue"];
@@ -4643,7 +4655,7 @@ export interface components {
              */
             last_sequence: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `cancel_execution`. */
         CancelExecutionOutcome: {
             /** @constant */
             outcome: "cancelled";
@@ -4658,16 +4670,16 @@ export interface components {
             /** @description How. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description What the call says. */
+        /** @description The arguments of `cancel_execution`. */
         CancelExecutionArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason?: string | null;
             /** @description The lease, when its holder cancels; an operator sends none. */
             fence?: components["schemas"]["LeaseFence"] | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `complete`. */
         CompleteOutcome: {
             /** @description `completed`. */
             public_state: components["schemas"]["PublicState"];
@@ -4677,7 +4689,7 @@ export interface components {
              */
             completed_at: number;
         };
-        /** @description What the call says. */
+        /** @description The arguments of `complete`. */
         CompleteArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
@@ -4685,9 +4697,9 @@ export interface components {
             fence: components["schemas"]["LeaseFence"];
             /** @description The result. As any JSON value. */
             result?: components["schemas"]["JsonValue"] | null;
-            /** @description The same as bytes; not both. */
+            /** @description The result as bytes; not beside `result`. */
             result_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             content_type?: string | null;
             /** @description Journal entries that are recorded in the same commit. */
             entries?: components["schemas"]["StepEntry"][];
@@ -4696,12 +4708,12 @@ export interface components {
              * @description The number of the first of these entries.
              */
             first_number?: number | null;
-            /** @description What the holder found out about the journal while its function ran. */
+            /** @description Findings of the holder about the journal while its function ran. */
             run?: components["schemas"]["RunNotes"] | null;
         };
         /** @description An entry as a lease holder records it. */
         StepEntry: {
-            /** @description What the program calls it, 1 to 128 bytes. */
+            /** @description Its name in the program, 1 to 128 bytes. */
             name: string;
             /** @description The caller's key; without one, `occurrence` counts the calls of the name. */
             key?: string | null;
@@ -4710,19 +4722,19 @@ export interface components {
              * @description Which call of the name it is, from 0, when it has no key.
              */
             occurrence?: number | null;
-            /** @description What it is about; `step` when absent. */
+            /** @description The kind of the entry; `step` when absent. */
             kind?: components["schemas"]["StepKind"] | null;
             /** @description How far it is. */
             state: components["schemas"]["StepState"];
             /** @description The result of a completed entry. As any JSON value. */
             result?: components["schemas"]["JsonValue"] | null;
-            /** @description The same as bytes; not both. */
+            /** @description The result as bytes; not beside `result`. */
             result_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             content_type?: string | null;
-            /** @description What kind of thing went wrong, for a failed or retrying entry. */
+            /** @description The category of the failure, for a failed or retrying entry. */
             category?: string | null;
-            /** @description What went wrong, for a failed or retrying entry. */
+            /** @description The message of the failure, for a failed or retrying entry. */
             message?: string | null;
             /**
              * Format: uint32
@@ -4746,14 +4758,14 @@ export interface components {
         };
         /** @enum {string} */
         StepKind: "step" | "sleep" | "signal" | "child" | "now";
-        /** @description What the holder found out about its journal while the function ran, told with an ending. */
+        /** @description Findings of the holder about its journal while the function ran, sent with an ending. */
         RunNotes: {
             /** @description Entries of the journal that the run never asked for: the program no longer has these steps. At most 100. */
             steps_not_visited?: components["schemas"]["StepIdentity"][];
             /** @description Entries with a key that stand although the program gave them another input. At most 100. */
             steps_changed?: components["schemas"]["StepIdentity"][];
         };
-        /** @description What began. */
+        /** @description The answer to `continue_as_new`. */
         ContinueAsNewOutcome: {
             /**
              * Format: uint32
@@ -4763,7 +4775,7 @@ export interface components {
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `delay`. */
         DelayOutcome: {
             /**
              * Format: int64
@@ -4771,7 +4783,7 @@ export interface components {
              */
             at: number;
         };
-        /** @description What the call says. */
+        /** @description The arguments of `delay`. */
         DelayArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
@@ -4795,7 +4807,7 @@ export interface components {
              */
             first_number?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_execution_events`. */
         ListExecutionEventsOutcome: {
             /** @description The events, oldest first. */
             items: components["schemas"]["EventView"][];
@@ -4808,7 +4820,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description Its state. */
             public_state: components["schemas"]["PublicState"];
-            /** @description What holds it back; one that says it runs or has ended, otherwise. */
+            /** @description The reasons that hold it back; one that says it runs or has ended, otherwise. */
             reasons: components["schemas"]["Reason"][];
             /**
              * Format: int64
@@ -4820,7 +4832,7 @@ export interface components {
         Reason: {
             /** @description Which. */
             code: components["schemas"]["ReasonCode"];
-            /** @description The same for people, with names and numbers. */
+            /** @description The reason in words, with names and numbers. */
             message: string;
             /**
              * Format: int64
@@ -4834,7 +4846,7 @@ export interface components {
         };
         /** @enum {string} */
         ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "provider_busy" | "concurrency_key_full" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
-        /** @description What became of a reported failure. */
+        /** @description The outcome of a reported failure. */
         FailOutcome: {
             /** @constant */
             outcome: "retry_scheduled";
@@ -4847,15 +4859,15 @@ export interface components {
             /** @constant */
             outcome: "terminal_failed";
         };
-        /** @description What the call says. */
+        /** @description The arguments of `fail`. */
         FailArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             fence: components["schemas"]["LeaseFence"];
-            /** @description What went wrong. */
+            /** @description The reason of the failure. */
             reason: string;
-            /** @description What kind of thing went wrong; the policy names the kinds that are retried. */
+            /** @description The category of the failure; the policy names the categories that are retried. */
             category?: string | null;
             /**
              * Format: int64
@@ -4873,14 +4885,14 @@ export interface components {
              * @description The number of the first of these entries.
              */
             first_number?: number | null;
-            /** @description What the holder found out about the journal while its function ran. */
+            /** @description Findings of the holder about the journal while its function ran. */
             run?: components["schemas"]["RunNotes"] | null;
         };
         /** @description The new execution. */
         ForkExecutionOutcome: {
             /** @description The new execution. */
             execution_id: components["schemas"]["ExecutionId"];
-            /** @description The one it was forked from. */
+            /** @description The execution it was forked from. */
             origin_id: components["schemas"]["ExecutionId"];
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
@@ -4892,7 +4904,7 @@ export interface components {
             /** @description Where the next page begins, if there is one. */
             next_cursor?: string | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `append_frames`. */
         AppendFramesOutcome: {
             /**
              * Format: uint64
@@ -4907,27 +4919,27 @@ export interface components {
         };
         /** @description A frame to append. */
         FrameRequest: {
-            /** @description What kind of frame it is. */
+            /** @description The type of the frame, in the worker's own words. */
             type: string;
             /** @description Its content; a merge patch in `summary` mode. As any JSON value. */
             payload?: components["schemas"]["JsonValue"] | null;
-            /** @description The same as bytes; not both. */
+            /** @description The payload as bytes; not beside `payload`. */
             payload_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             content_type?: string | null;
-            /** @description What it belongs to. */
+            /** @description The worker's own id for what the frame belongs to. */
             correlation_id?: string | null;
             /** @description How it is kept; `durable` when absent. */
             mode?: components["schemas"]["FrameMode"] | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `hold_execution`. */
         HoldExecutionOutcome: {
             /** @description It was not held before. */
             changed: boolean;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description What became of the wait. */
+        /** @description The answer to `park`. */
         ParkOutcome: {
             /** @constant */
             outcome: "parked";
@@ -4967,7 +4979,7 @@ export interface components {
              * @description Its number in the journal.
              */
             number: number;
-            /** @description What the program calls it. */
+            /** @description Its name in the program. */
             name: string;
             /** @description The caller's key. */
             key?: string | null;
@@ -4976,7 +4988,7 @@ export interface components {
              * @description Which call of the name it is, when it has no key.
              */
             occurrence?: number | null;
-            /** @description What it is about. */
+            /** @description The kind of the entry. */
             kind: components["schemas"]["StepKind"];
             /** @description How far it is. */
             state: components["schemas"]["StepState"];
@@ -4987,9 +4999,9 @@ export interface components {
              * @description How many bytes the result has.
              */
             result_size?: number | null;
-            /** @description What kind of thing went wrong. */
+            /** @description The category of the failure. */
             category?: string | null;
-            /** @description What went wrong. */
+            /** @description The message of the failure. */
             message?: string | null;
             /** @description The attempt that recorded it. */
             attempt: components["schemas"]["AttemptIndex"];
@@ -5029,7 +5041,7 @@ export interface components {
              */
             inherited?: boolean;
         };
-        /** @description What the function waits for. */
+        /** @description The arguments of `park`. */
         ParkArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
@@ -5094,16 +5106,22 @@ export interface components {
         StepQuestion: {
             /** @description The entry. */
             step: components["schemas"]["StepIdentity"];
-            /** @description `in_doubt`: nobody knows whether it happened. `journal_mismatch`: the program is not the one that recorded it. */
+            /**
+             * @description `in_doubt`: it is not known whether the step happened. `journal_mismatch`: the program is not the one that
+             *     recorded it.
+             */
             reason: components["schemas"]["SuspendReason"];
-            /** @description The same for people. */
+            /** @description The reason in words, for people. */
             detail?: string | null;
-            /** @description What the program takes the entry for now; `step` when absent. */
+            /** @description The kind that the program takes the entry for now; `step` when absent. */
             kind?: components["schemas"]["StepKind"] | null;
-            /** @description The digest of its input now. An answer that lets the entry stand records it, so that nobody is asked again. */
+            /**
+             * @description The digest of its input now. An answer that lets the entry stand records it, so that the question is not asked
+             *     again.
+             */
             input_hash?: string | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_pending_waitpoints`. */
         ListPendingWaitpointsOutcome: {
             /** @description The waitpoints. */
             items: components["schemas"]["PendingWaitpointInfo"][];
@@ -5161,7 +5179,7 @@ export interface components {
         };
         /** @enum {string} */
         WaitpointState: "active" | "pending" | "closed";
-        /** @description The answer. */
+        /** @description The answer to `change_priority`. */
         ChangePriorityOutcome: {
             /**
              * Format: int64
@@ -5188,7 +5206,7 @@ export interface components {
             /** @description Whether a place in the line is held. It lapses ten seconds after `ready_at`. Past the end of the line none is. */
             booked: boolean;
         };
-        /** @description What a call costs. */
+        /** @description The cost of a call. */
         ProviderCost: {
             /**
              * Format: uint64
@@ -5205,24 +5223,24 @@ export interface components {
         };
         /** @description How the call counted. */
         SettleProviderOutcome: {
-            /** @description What counts now. */
+            /** @description The cost that counts now. */
             counted: components["schemas"]["ProviderCost"];
         };
-        /** @description The answer. */
+        /** @description The answer to `release_execution`. */
         ReleaseExecutionOutcome: {
             /** @description It was held before. */
             changed: boolean;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description What it is pinned to. */
+        /** @description The answer to `repin_build`. */
         RepinBuildOutcome: {
             /** @description The build it is pinned to now. */
             build_id?: string | null;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `replay_execution`. */
         ReplayExecutionOutcome: {
             /** @description The number its new attempt will have. */
             attempt: components["schemas"]["AttemptIndex"];
@@ -5234,14 +5252,14 @@ export interface components {
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `resume_execution`. */
         ResumeExecutionOutcome: {
             /** @description The suspension that ended. */
             suspension_id: components["schemas"]["SuspensionId"];
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `list_resume_signals`. */
         ListResumeSignalsOutcome: {
             /** @description The signals. */
             items: components["schemas"]["ResumeSignal"][];
@@ -5264,7 +5282,7 @@ export interface components {
              */
             category?: string;
             /**
-             * @description What kind of sender it came from.
+             * @description The kind of sender it came from.
              * @default
              */
             source_type?: string;
@@ -5273,10 +5291,10 @@ export interface components {
              * @default
              */
             source_identity?: string;
-            /** @description Who brought it: the name of an API token, or `waitpoint_token`. */
+            /** @description The caller that brought it: the name of an API token, or `waitpoint_token`. */
             delivered_by?: string;
             /**
-             * @description What the sender relates it to.
+             * @description The sender's own id for what the signal belongs to.
              * @default
              */
             correlation_id?: string;
@@ -5297,7 +5315,7 @@ export interface components {
              */
             payload_base64?: components["schemas"]["Blob"] | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `revoke_lease`. */
         RevokeLeaseOutcome: {
             /** @constant */
             outcome: "revoked";
@@ -5327,7 +5345,7 @@ export interface components {
             outcome: "accepted";
             /** @description The signal. */
             signal_id: components["schemas"]["SignalId"];
-            /** @description What it did. */
+            /** @description Its effect. */
             effect: components["schemas"]["SignalEffect"];
         } | {
             /** @constant */
@@ -5377,12 +5395,12 @@ export interface components {
             dimension: string;
             /**
              * Format: int64
-             * @description What was asked for.
+             * @description The amount that was asked for.
              */
             requested: number;
             /**
              * Format: int64
-             * @description What is left, beside everything used and held.
+             * @description The amount that is left, beside everything used and held.
              */
             left: number;
             /**
@@ -5398,19 +5416,19 @@ export interface components {
         };
         /** @description How the settlement counted. */
         SettleSpendOutcome: {
-            /** @description What was spent beyond the reserve in each budget that held it, by dimension. */
+            /** @description The amounts spent beyond the reserve in each budget that held it, by dimension. */
             budgets: {
                 [key: string]: components["schemas"]["SettledSpend"];
             };
         };
         /** @description How one budget counted a settlement. */
         SettledSpend: {
-            /** @description What was spent beyond what was reserved, by dimension. */
+            /** @description The amounts spent beyond the reservation, by dimension. */
             overrun?: {
                 [key: string]: number;
             };
         };
-        /** @description The answer. */
+        /** @description The answer to `get_state`. */
         GetStateOutcome: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
@@ -5457,7 +5475,7 @@ export interface components {
              */
             loop_detected?: boolean;
         };
-        /** @description What the answer led to. */
+        /** @description The answer to `decide_step`. */
         DecideStepOutcome: {
             /** @description The entry that was asked about. */
             step: components["schemas"]["StepIdentity"];
@@ -5469,7 +5487,7 @@ export interface components {
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `suspend`. */
         SuspendOutcome: {
             /** @constant */
             outcome: "suspended";
@@ -5477,9 +5495,9 @@ export interface components {
             suspension_id: components["schemas"]["SuspensionId"];
             /** @description Where signals arrive. */
             waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The same by name. */
+            /** @description The name of the waitpoint. */
             waitpoint_key: string;
-            /** @description Who has it may signal. */
+            /** @description A sender that has it may signal. */
             token: components["schemas"]["Secret"];
             /**
              * Format: int64
@@ -5493,20 +5511,20 @@ export interface components {
             suspension_id: components["schemas"]["SuspensionId"];
             /** @description The waitpoint. */
             waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The same by name. */
+            /** @description The name of the waitpoint. */
             waitpoint_key: string;
             /** @description Its token. */
             token: components["schemas"]["Secret"];
             /** @description The signals that satisfied it. */
             resume_signals: components["schemas"]["ResumeSignal"][];
         };
-        /** @description What the call says. */
+        /** @description The arguments of `suspend`. */
         SuspendArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             fence: components["schemas"]["LeaseFence"];
-            /** @description What resumes it. */
+            /** @description The condition that resumes it. */
             condition: components["schemas"]["Condition"];
             /** @description Why it is suspended. */
             reason: components["schemas"]["SuspendReason"];
@@ -5515,15 +5533,15 @@ export interface components {
              * @description When it gives up; the policy's default when absent.
              */
             timeout_ms?: number | null;
-            /** @description What happens then; the policy's default when absent. */
+            /** @description What happens when its time is up; the policy's default when absent. */
             timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
-            /** @description What the next claim gets back. As any JSON value. */
+            /** @description Handed to the next claim. As any JSON value. */
             continuation?: components["schemas"]["JsonValue"] | null;
-            /** @description The same as bytes; not both. */
+            /** @description The continuation as bytes; not beside `continuation`. */
             continuation_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             continuation_content_type?: string | null;
-            /** @description Who asked for it. */
+            /** @description The name that asked for it, as the worker says. */
             requested_by?: string | null;
             /** @description Whether an operator may resume it; yes when absent. */
             allow_operator_resume?: boolean | null;
@@ -5531,25 +5549,25 @@ export interface components {
             waitpoint_ids?: components["schemas"]["WaitpointId"][];
             /** @description The name of the fresh waitpoint; `wpk:<id>` when absent. */
             waitpoint_key?: string | null;
-            /** @description What exactly is waited for, for people. */
+            /** @description A detail of the wait, for people. */
             detail?: string | null;
-            /** @description What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`. */
+            /** @description The question for people. With it the execution is in the list of approvals, as with the reason `approval`. */
             question?: string | null;
             /** @description The JSON schema of the answer: a signal that counts must carry a payload that fits. */
             schema?: components["schemas"]["JsonValue"] | null;
-            /** @description Whom the question is for. */
+            /** @description The people the question is for. */
             assignees?: string[];
             /** @description The same key means the same suspension. */
             idempotency_key?: string | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `set_tags`. */
         SetTagsOutcome: {
             /** @description The tags it has now. */
             tags: {
                 [key: string]: string;
             };
         };
-        /** @description The answer. */
+        /** @description The answer to `list_upstreams`. */
         ListUpstreamsOutcome: {
             /** @description The upstreams. */
             items: components["schemas"]["UpstreamView"][];
@@ -5570,11 +5588,11 @@ export interface components {
             kind?: string | null;
             /** @description The name of its result. */
             data_ref?: string | null;
-            /** @description What became of the edge. */
+            /** @description The state of the edge. */
             edge_state: components["schemas"]["EdgeState"];
             /** @description The upstream's state. */
             public_state: components["schemas"]["PublicState"];
-            /** @description What went wrong in it. */
+            /** @description Its last failure. */
             last_failure?: components["schemas"]["FailureView"] | null;
             /** @description Its result, when asked for and there is one. */
             result?: components["schemas"]["Content"] | null;
@@ -5585,21 +5603,21 @@ export interface components {
         EdgeRole: "dependency" | "child";
         /** @enum {string} */
         EdgeState: "pending" | "staged" | "satisfied" | "impossible";
-        /** @description The answer. */
+        /** @description The answer to `report_usage`. */
         ReportUsageOutcome: {
-            /** @description What each budget answered, by name. */
+            /** @description The result for each budget, by name. */
             budgets: {
                 [key: string]: components["schemas"]["ReportUsageResult"];
             };
         };
-        /** @description The answer. */
+        /** @description The answer to `wait_execution`. */
         WaitExecutionOutcome: {
             /** @description It has ended; otherwise the time was up, or it has changed. */
             terminal: boolean;
             /** @description The execution. */
             execution: components["schemas"]["ExecutionView"];
         };
-        /** @description The answer. */
+        /** @description The answer to `wait_children`. */
         WaitChildrenOutcome: {
             /**
              * Format: uint32
@@ -5609,26 +5627,26 @@ export interface components {
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
         };
-        /** @description What the call says. */
+        /** @description The arguments of `wait_children`. */
         WaitChildrenArgs: {
             /** @description The execution. */
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             fence: components["schemas"]["LeaseFence"];
-            /** @description Handed to whoever continues, any JSON value. */
+            /** @description Handed to the next claim. As any JSON value. */
             continuation?: components["schemas"]["JsonValue"] | null;
-            /** @description The same, as bytes. */
+            /** @description The continuation as bytes; not beside `continuation`. */
             continuation_base64?: components["schemas"]["Blob"] | null;
-            /** @description What the bytes are; `application/octet-stream` when absent. */
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
             continuation_content_type?: string | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_pending_waitpoint`. */
         CreatePendingWaitpointOutcome: {
             /** @description The waitpoint. */
             waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The same by name. */
+            /** @description The name of the waitpoint. */
             waitpoint_key: string;
-            /** @description Who has it may signal. */
+            /** @description A sender that has it may signal. */
             token: components["schemas"]["Secret"];
             /**
              * Format: int64
@@ -5636,23 +5654,23 @@ export interface components {
              */
             expires_at?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `close_waitpoint`. */
         CloseWaitpointOutcome: {
             /** @description It was open before. */
             changed: boolean;
         };
-        /** @description The answer. */
+        /** @description The answer to `get_waitpoint_token`. */
         GetWaitpointTokenOutcome: {
             /** @description The waitpoint. */
             waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The same by name. */
+            /** @description The name of the waitpoint. */
             waitpoint_key: string;
-            /** @description Who has it may signal. */
+            /** @description A sender that has it may signal. */
             token: components["schemas"]["Secret"];
             /** @description The secret that signed it. */
             kid: string;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_flows`. */
         ListFlowsOutcome: {
             /** @description The flows. */
             items: components["schemas"]["FlowView"][];
@@ -5665,7 +5683,7 @@ export interface components {
             flow_id: components["schemas"]["FlowId"];
             /** @description Its namespace. */
             namespace: string;
-            /** @description What kind of flow it is. */
+            /** @description The kind of the flow, for people. */
             kind?: string | null;
             /** @description Its tags. */
             tags: {
@@ -5736,17 +5754,17 @@ export interface components {
         FlowCancellationView: {
             /** @description Which members it concerns. */
             policy: components["schemas"]["CancelFlowPolicy"];
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason?: string | null;
             /**
              * Format: int64
-             * @description When.
+             * @description When it was cancelled.
              */
             cancelled_at: number;
         };
         /** @enum {string} */
         CancelFlowPolicy: "cancel_all" | "cancel_pending" | "flow_only";
-        /** @description The answer. */
+        /** @description The answer to `create_flow`. */
         CreateFlowOutcome: {
             /** @constant */
             outcome: "created";
@@ -5776,13 +5794,13 @@ export interface components {
                 [key: string]: components["schemas"]["ExecutionId"];
             };
         };
-        /** @description What the call says. */
+        /** @description The arguments of `create_flow`. */
         CreateFlowArgs: {
             /** @description An id the caller minted; the same id with the same content means the same flow. */
             flow_id?: components["schemas"]["FlowId"] | null;
             /** @description Where it belongs; the caller's default namespace when absent. */
             namespace?: string | null;
-            /** @description What kind of flow it is. */
+            /** @description The kind of the flow, for people. */
             kind?: string | null;
             /** @description For filters. */
             tags?: {
@@ -5790,7 +5808,7 @@ export interface components {
             };
             /** @description Its members, by name. */
             nodes?: components["schemas"]["NodeRequest"][];
-            /** @description What waits for what, by name. */
+            /** @description The edges of the graph, by the names of their nodes. */
             edges?: components["schemas"]["GraphEdge"][];
             /** @description The same key means the same flow. */
             idempotency_key?: string | null;
@@ -5804,18 +5822,18 @@ export interface components {
         NodeRequest: {
             /** @description Its name in the graph, unique in the flow. */
             name: string;
-            /** @description What is to be done; the flow decides namespace, flow, node and dependencies. */
+            /** @description The execution to create; the flow decides namespace, flow, node and dependencies. */
             request: components["schemas"]["CreateExecutionArgs"];
             /** @description When its dependencies let it run; all of them when absent. */
             join?: components["schemas"]["JoinPolicy"] | null;
         };
         /** @description A dependency between two nodes. */
         GraphEdge: {
-            /** @description What must end first. */
+            /** @description The node that must end first. */
             from: string;
-            /** @description What waits for it. */
+            /** @description The node that waits for it. */
             to: string;
-            /** @description What the submitter calls it. */
+            /** @description The submitter's name for this kind of edge. */
             kind?: string | null;
             /** @description Under which name the worker reads the upstream's result. */
             data_ref?: string | null;
@@ -5824,7 +5842,7 @@ export interface components {
         CancelFlowResult: {
             /** @constant */
             outcome: "cancellation_scheduled";
-            /** @description What it does to the members. */
+            /** @description Its effect on the members. */
             policy: components["schemas"]["CancelFlowPolicy"];
             /**
              * Format: uint32
@@ -5836,7 +5854,7 @@ export interface components {
         } | {
             /** @constant */
             outcome: "cancelled";
-            /** @description What it did to the members. */
+            /** @description Its effect on the members. */
             policy: components["schemas"]["CancelFlowPolicy"];
             /** @description The first of those that were cancelled. */
             members: components["schemas"]["ExecutionId"][];
@@ -5847,7 +5865,7 @@ export interface components {
             outcome: "already_terminal";
             /** @description The state it ended in. */
             state: components["schemas"]["FlowState"];
-            /** @description What its cancellation did to the members, if it was cancelled. */
+            /** @description The effect of its cancellation on the members, if it was cancelled. */
             policy?: components["schemas"]["CancelFlowPolicy"] | null;
             /** @description Why it was cancelled, if it was. */
             reason?: string | null;
@@ -5865,7 +5883,7 @@ export interface components {
         CancelFailure: {
             /** @description The member. */
             execution_id: components["schemas"]["ExecutionId"];
-            /** @description Why. */
+            /** @description The refusal. */
             error: components["schemas"]["Error"];
         };
         /** @description The flow after the call. */
@@ -5875,7 +5893,7 @@ export interface components {
             /** @description Its state now. */
             state: components["schemas"]["FlowState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `stage_dependency_edge`. */
         StageDependencyEdgeOutcome: {
             /** @constant */
             outcome: "staged";
@@ -5887,7 +5905,7 @@ export interface components {
              */
             graph_revision: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `apply_dependency_to_child`. */
         ApplyDependencyToChildOutcome: {
             /** @constant */
             outcome: "applied";
@@ -5920,7 +5938,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description Its name. */
             node?: string | null;
-            /** @description What kind of work it is. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
             /** @description Its state. */
             public_state: components["schemas"]["PublicState"];
@@ -5948,20 +5966,20 @@ export interface components {
         EdgeView: {
             /** @description Its id. */
             edge_id: components["schemas"]["EdgeId"];
-            /** @description Who must end first. */
+            /** @description The execution that must end first. */
             upstream: components["schemas"]["ExecutionId"];
-            /** @description Who waits for it. */
+            /** @description The execution that waits for it. */
             downstream: components["schemas"]["ExecutionId"];
             /** @description Whether it is a dependency, or leads from a child to the parent that spawned it. */
             role: components["schemas"]["EdgeRole"];
-            /** @description What its creator calls it. */
+            /** @description Its creator's name for this kind of edge. */
             kind?: string | null;
             /** @description Under which name the downstream knows the upstream's result. */
             data_ref?: string | null;
-            /** @description What became of it. */
+            /** @description The state of the edge. */
             state: components["schemas"]["EdgeState"];
         };
-        /** @description The answer. */
+        /** @description The answer to `add_execution_to_flow`. */
         AddExecutionToFlowOutcome: {
             /** @constant */
             outcome: "added";
@@ -5979,7 +5997,7 @@ export interface components {
              */
             node_count: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_hooks`. */
         ListHooksOutcome: {
             /** @description The hooks. */
             items: components["schemas"]["HookView"][];
@@ -5996,13 +6014,13 @@ export interface components {
             name: string;
             /** @description How its sender signs. */
             scheme: components["schemas"]["HookScheme"];
-            /** @description What a message leads to. */
+            /** @description The target of a message: what it creates or signals. */
             target: components["schemas"]["HookTarget"];
-            /** @description Who created it. */
+            /** @description The name of the caller that created it. */
             created_by: string;
             /**
              * Format: int64
-             * @description When.
+             * @description When it was created.
              */
             created_at: number;
         };
@@ -6010,7 +6028,7 @@ export interface components {
         HookId: string;
         /** @enum {string} */
         HookScheme: "standard" | "github" | "slack";
-        /** @description What a message leads to. */
+        /** @description The target of a message: what it creates or signals. */
         HookTarget: {
             execution: components["schemas"]["CreateExecutionArgs"];
         } | {
@@ -6024,16 +6042,16 @@ export interface components {
             correlation_id: string;
             /** @description The tag of the execution that has this value; `correlation_id` when absent. */
             tag?: string | null;
-            /** @description What the signal is called; conditions match it. */
+            /** @description The name of the signal; conditions match it. */
             name: string;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_hook`. */
         CreateHookOutcome: {
             /** @constant */
             outcome: "created";
             /** @description The hook. */
             hook_id: components["schemas"]["HookId"];
-            /** @description What its messages are signed with, if the server made it. It is not shown again. */
+            /** @description The secret that signs its messages, if the server made it. It is not shown again. */
             secret?: components["schemas"]["Secret"] | null;
         } | {
             /** @constant */
@@ -6041,12 +6059,12 @@ export interface components {
             /** @description The hook. */
             hook_id: components["schemas"]["HookId"];
         };
-        /** @description The answer. */
+        /** @description The answer to `delete_hook`. */
         DeleteHookOutcome: {
             /** @description The hook that is gone. */
             hook_id: components["schemas"]["HookId"];
         };
-        /** @description The answer. */
+        /** @description The answer to `list_lanes`. */
         ListLanesOutcome: {
             /** @description The lanes. */
             items: components["schemas"]["LaneView"][];
@@ -6055,19 +6073,19 @@ export interface components {
         };
         /** @description A lane as people see it. */
         LaneView: {
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
-            /** @description What it lets through. */
+            /** @description How much it lets through. */
             state: components["schemas"]["LaneState"];
-            /** @description Who changed the state last. */
+            /** @description The name of the caller that last changed the state. */
             changed_by?: string | null;
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason?: string | null;
             /**
              * Format: int64
-             * @description When.
+             * @description When the state last changed.
              */
             changed_at?: number | null;
             /**
@@ -6083,12 +6101,12 @@ export interface components {
         };
         /** @enum {string} */
         LaneState: "active" | "paused" | "draining" | "disabled";
-        /** @description The answer. */
+        /** @description The answer to `renew_leases`. */
         RenewLeasesOutcome: {
-            /** @description What became of each, in the same order. */
+            /** @description The result of each, in the same order. */
             results: components["schemas"]["RenewalOutcome"][];
         };
-        /** @description What became of one renewal, each on its own. */
+        /** @description The outcome of one renewal; each is decided on its own. */
         RenewalOutcome: {
             /** @constant */
             outcome: "renewed";
@@ -6108,7 +6126,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             lease_id: components["schemas"]["LeaseId"];
-            /** @description Why. */
+            /** @description The reason, for people. */
             reason: components["schemas"]["LeaseLoss"];
             /** @description The refusal a single call would have got. */
             error: components["schemas"]["Error"];
@@ -6119,7 +6137,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The lease. */
             lease_id: components["schemas"]["LeaseId"];
-            /** @description What went wrong. */
+            /** @description The refusal. */
             error: components["schemas"]["Error"];
         };
         /** @enum {string} */
@@ -6136,7 +6154,7 @@ export interface components {
              */
             lease_ttl_ms?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_namespaces`. */
         ListNamespacesOutcome: {
             /** @description The namespaces. */
             items: components["schemas"]["NamespaceView"][];
@@ -6157,7 +6175,7 @@ export interface components {
         };
         /** @description A provider, its limits and what is used of them. */
         ProviderStatus: {
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6226,7 +6244,7 @@ export interface components {
              */
             updated_at: number;
         };
-        /** @description What people say about a provider; a limit of 0 is none. */
+        /** @description The definition of a provider, as its creator wrote it; a limit of 0 is none. */
         ProviderDefinition: {
             /**
              * Format: int64
@@ -6284,7 +6302,7 @@ export interface components {
             /** @constant */
             outcome: "already_exists";
         };
-        /** @description The answer. */
+        /** @description The answer to `list_quotas`. */
         ListQuotasOutcome: {
             /** @description The quotas. */
             items: components["schemas"]["QuotaStatus"][];
@@ -6293,7 +6311,7 @@ export interface components {
         };
         /** @description A quota as people see it. */
         QuotaStatus: {
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6325,7 +6343,7 @@ export interface components {
              */
             updated_at: number;
         };
-        /** @description What people say about a quota; a limit of 0 is none. */
+        /** @description The definition of a quota, as its creator wrote it; a limit of 0 is none. */
         QuotaDefinition: {
             /**
              * Format: uint32
@@ -6347,12 +6365,12 @@ export interface components {
             max_concurrent?: number;
             /**
              * Format: int64
-             * @description What was parked comes back spread over this time.
+             * @description Parked executions come back spread over this time.
              * @default 0
              */
             jitter_ms?: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_quota`. */
         CreateQuotaOutcome: {
             /** @constant */
             outcome: "created";
@@ -6360,7 +6378,7 @@ export interface components {
             /** @constant */
             outcome: "already_exists";
         };
-        /** @description The answer. */
+        /** @description The answer to `list_schedules`. */
         ListSchedulesOutcome: {
             /** @description The schedules. */
             items: components["schemas"]["ScheduleSummary"][];
@@ -6371,7 +6389,7 @@ export interface components {
         ScheduleSummary: {
             /** @description Its id. */
             schedule_id: components["schemas"]["ScheduleId"];
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6389,7 +6407,7 @@ export interface components {
              * @description The next instant.
              */
             next_at?: number | null;
-            /** @description What became of the last instant. */
+            /** @description The record of the last instant. */
             last_run?: components["schemas"]["ScheduleRunView"] | null;
             /**
              * Format: int64
@@ -6401,7 +6419,7 @@ export interface components {
              * @description Failed runs in a row.
              */
             failures: number;
-            /** @description What was last said when it was paused or resumed. */
+            /** @description The note of the last pause or resumption. */
             note?: components["schemas"]["NoteView"] | null;
             /**
              * Format: int64
@@ -6437,7 +6455,7 @@ export interface components {
              */
             at?: number[];
         };
-        /** @description What became of an instant. */
+        /** @description The record of an instant. */
         ScheduleRunView: {
             /**
              * Format: int64
@@ -6446,7 +6464,7 @@ export interface components {
             scheduled_for: number;
             /** @description Why it runs. */
             origin: components["schemas"]["OriginKind"];
-            /** @description What became of it. */
+            /** @description The outcome of the instant. */
             outcome: components["schemas"]["RunOutcome"];
             /**
              * Format: int64
@@ -6468,19 +6486,19 @@ export interface components {
         OriginKind: "regular" | "trigger" | "backfill";
         /** @enum {string} */
         RunOutcome: "started" | "skipped" | "buffered" | "refused" | "missed";
-        /** @description What was last said when a schedule was paused or resumed. */
+        /** @description The note of the last pause or resumption of a schedule. */
         NoteView: {
-            /** @description In words. */
+            /** @description The words of the note. */
             text: string;
-            /** @description By whom; `schedule` where it paused by itself. */
+            /** @description The name of the caller that said it; `schedule` where it paused by itself. */
             by: string;
             /**
              * Format: int64
-             * @description When.
+             * @description When it was said.
              */
             at: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_schedule`. */
         CreateScheduleOutcome: {
             /** @constant */
             outcome: "created";
@@ -6504,7 +6522,7 @@ export interface components {
         };
         /** @enum {string} */
         Overlap: "allow" | "skip" | "buffer_one" | "cancel_previous";
-        /** @description What becomes of instants that nobody saw to in time, such as while no server ran. */
+        /** @description What becomes of instants that were not seen to in time, such as while no server ran. */
         CatchUp: "none" | "last" | {
             all: components["schemas"]["CatchUpAll"];
         };
@@ -6517,7 +6535,7 @@ export interface components {
              */
             max?: number;
         };
-        /** @description What a schedule creates at each of its instants. */
+        /** @description The template of what a schedule creates at each of its instants. */
         ScheduleTemplate: {
             execution: components["schemas"]["CreateExecutionArgs"];
         } | {
@@ -6527,7 +6545,7 @@ export interface components {
         ScheduleView: {
             /** @description Its id, which is part of the ids of its runs. */
             schedule_id: components["schemas"]["ScheduleId"];
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6557,16 +6575,16 @@ export interface components {
             jitter_ms: number;
             /** @description What happens while the latest run has not ended. */
             overlap: components["schemas"]["Overlap"];
-            /** @description What becomes of instants that nobody saw to in time. */
+            /** @description What becomes of instants that were not seen to in time. */
             catch_up: components["schemas"]["CatchUp"];
             /**
              * Format: uint32
              * @description After so many failed runs in a row it pauses.
              */
             pause_after_failures?: number | null;
-            /** @description What it creates. */
+            /** @description The template of what it creates. */
             template: components["schemas"]["ScheduleTemplate"];
-            /** @description What was last said when it was paused or resumed. */
+            /** @description The note of the last pause or resumption. */
             note?: components["schemas"]["NoteView"] | null;
             /**
              * Format: int64
@@ -6580,7 +6598,7 @@ export interface components {
             updated_at: number;
             /** @description The next instants, as they are known now; none while it is paused. */
             next: number[];
-            /** @description What became of the last instants, the newest first. */
+            /** @description Records of the last instants, the newest first. */
             runs: components["schemas"]["ScheduleRunView"][];
             /**
              * Format: int64
@@ -6617,12 +6635,12 @@ export interface components {
             /** @description What happens while the latest run has not ended. */
             overlap: components["schemas"]["Overlap"];
         };
-        /** @description The answer. */
+        /** @description The answer to `delete_schedule`. */
         DeleteScheduleOutcome: {
             /** @description The schedule that is gone. */
             schedule_id: components["schemas"]["ScheduleId"];
         };
-        /** @description The answer. */
+        /** @description The answer to `backfill_schedule`. */
         BackfillScheduleOutcome: {
             /** @description The backfill; part of the ids of its runs. */
             backfill_id: components["schemas"]["CommandId"];
@@ -6632,9 +6650,9 @@ export interface components {
              */
             instants: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `trigger_schedule`. */
         TriggerScheduleOutcome: {
-            /** @description What became of it. */
+            /** @description The outcome of the instant. */
             outcome: components["schemas"]["RunOutcome"];
             /**
              * Format: int64
@@ -6648,7 +6666,7 @@ export interface components {
             /** @description The code with which its creation was refused. */
             refused?: string | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_stream_ticket`. */
         CreateStreamTicketOutcome: {
             /** @description To be sent as `?ticket=`. */
             ticket: components["schemas"]["Secret"];
@@ -6658,7 +6676,7 @@ export interface components {
              */
             expires_at: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_subscriptions`. */
         ListSubscriptionsOutcome: {
             /** @description The subscriptions. */
             items: components["schemas"]["SubscriptionSummary"][];
@@ -6669,7 +6687,7 @@ export interface components {
         SubscriptionSummary: {
             /** @description Its id. */
             subscription_id: components["schemas"]["SubscriptionId"];
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6681,7 +6699,7 @@ export interface components {
             url?: string | null;
             /** @description The kind of the executions that it creates; absent where it sends webhooks. */
             kind?: string | null;
-            /** @description What was last said when it was paused or resumed. */
+            /** @description The note of the last pause or resumption. */
             note?: components["schemas"]["NoteView"] | null;
             /**
              * Format: int64
@@ -6693,10 +6711,10 @@ export interface components {
         SubscriptionId: string;
         /** @enum {string} */
         SubscriptionState: "active" | "paused" | "removing";
-        /** @description Which events a subscription is about. What is empty says nothing. */
+        /** @description Which events a subscription is about. Apart from the types, an empty field matches every event. */
         EventFilter: {
             /**
-             * @description What happened; the ends of executions when empty.
+             * @description The types of events; the ends of executions when empty.
              * @default []
              */
             event_types?: components["schemas"]["EventType"][];
@@ -6718,13 +6736,13 @@ export interface components {
              */
             flow_id?: components["schemas"]["FlowId"] | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `create_subscription`. */
         CreateSubscriptionOutcome: {
             /** @constant */
             outcome: "created";
             /** @description The subscription. */
             subscription_id: components["schemas"]["SubscriptionId"];
-            /** @description What its webhooks are signed with, if the server made it. It is not shown again. */
+            /** @description The secret that signs its webhooks, if the server made it. It is not shown again. */
             secret?: components["schemas"]["Secret"] | null;
         } | {
             /** @constant */
@@ -6732,7 +6750,7 @@ export interface components {
             /** @description The subscription. */
             subscription_id: components["schemas"]["SubscriptionId"];
         };
-        /** @description What an event leads to. */
+        /** @description The target of an event: a webhook, or new work. */
         SubscriptionTarget: {
             webhook: components["schemas"]["WebhookTarget"];
         } | {
@@ -6742,14 +6760,14 @@ export interface components {
         WebhookTarget: {
             /** @description The address. Callers that may not administer are shown its host only. */
             url: string;
-            /** @description What requests are signed with: `whsec_` and base64. Made by the server, and shown once, when absent. */
+            /** @description The secret that signs requests: `whsec_` and base64. Made by the server, and shown once, when absent. */
             secret?: components["schemas"]["Secret"] | null;
         };
         /** @description Everything about a subscription but its secret. */
         SubscriptionView: {
             /** @description Its id, which is part of the ids of its deliveries. */
             subscription_id: components["schemas"]["SubscriptionId"];
-            /** @description Whose it is. */
+            /** @description The namespace it belongs to. */
             namespace: string;
             /** @description Its name. */
             name: string;
@@ -6757,13 +6775,13 @@ export interface components {
             state: components["schemas"]["SubscriptionState"];
             /** @description Which events. */
             filter: components["schemas"]["EventFilter"];
-            /** @description What an event leads to. */
+            /** @description The target of an event: a webhook, or new work. */
             target: components["schemas"]["SubscriptionTarget"];
             /** @description When a webhook that failed is sent again. */
             retry: components["schemas"]["RetryPolicy"];
-            /** @description What was last said when it was paused or resumed. */
+            /** @description The note of the last pause or resumption. */
             note?: components["schemas"]["NoteView"] | null;
-            /** @description Who created it. */
+            /** @description The name of the caller that created it. */
             created_by: string;
             /**
              * Format: int64
@@ -6799,7 +6817,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description The event. */
             event_id: string;
-            /** @description What happened. */
+            /** @description The type of the event. */
             event_type: string;
             /** @description How far it is. */
             public_state: components["schemas"]["PublicState"];
@@ -6821,12 +6839,12 @@ export interface components {
              */
             ended_at?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `delete_subscription`. */
         DeleteSubscriptionOutcome: {
             /** @description The subscription that is gone. */
             subscription_id: components["schemas"]["SubscriptionId"];
         };
-        /** @description The answer. */
+        /** @description The answer to `test_subscription`. */
         TestSubscriptionOutcome: {
             /** @description The delivery. */
             execution_id: components["schemas"]["ExecutionId"];
@@ -6879,7 +6897,7 @@ export interface components {
              */
             now: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `list_tools`. */
         ListToolsOutcome: {
             /** @description The tools. */
             items: components["schemas"]["ToolView"][];
@@ -6892,9 +6910,9 @@ export interface components {
             namespace: string;
             /** @description The kind of work, which is the tool's name. */
             kind: string;
-            /** @description What it is called for people. */
+            /** @description Its title, for people. */
             title?: string | null;
-            /** @description What it does. */
+            /** @description A description, for the model that decides whether to call it. */
             description: string;
             /** @description The JSON schema of its arguments. */
             input_schema: components["schemas"]["JsonValue"];
@@ -6908,6 +6926,11 @@ export interface components {
             read_only: boolean;
             /** @description It may destroy something. */
             destructive: boolean;
+            /**
+             * @description Whether a call of it is a task for agents.
+             * @default optional
+             */
+            tasks?: components["schemas"]["TaskSupport"];
             /** @description The worker that defined it as it is. */
             worker_id: string;
             /**
@@ -6916,7 +6939,9 @@ export interface components {
              */
             changed_at: number;
         };
-        /** @description The answer. */
+        /** @enum {string} */
+        TaskSupport: "optional" | "never" | "required";
+        /** @description The answer to `list_workers`. */
         ListWorkersOutcome: {
             /** @description The workers. */
             items: components["schemas"]["WorkerView"][];
@@ -6933,7 +6958,7 @@ export interface components {
             instance_id: string;
             /** @description The lanes it serves. */
             lanes: string[];
-            /** @description What it offers. */
+            /** @description Its capabilities. */
             capabilities: components["schemas"]["CapabilitySet"];
             /**
              * @description The kinds it serves; all when empty.
@@ -6968,7 +6993,7 @@ export interface components {
              */
             leases_held: number;
         };
-        /** @description The answer. */
+        /** @description The answer to `register_worker`. */
         RegisterWorkerOutcome: {
             /**
              * Format: int64
@@ -6981,13 +7006,13 @@ export interface components {
              */
             ttl_ms: number;
         };
-        /** @description What a worker says of a kind that agents may call. */
+        /** @description A worker's definition of a kind that agents may call. */
         ToolDefinition: {
             /** @description The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`. */
             kind: string;
-            /** @description What it is called for people. */
+            /** @description Its title, for people. */
             title?: string | null;
-            /** @description What it does, for the model that decides whether to call it. */
+            /** @description A description, for the model that decides whether to call it. */
             description: string;
             /** @description The JSON schema of its arguments; an object. */
             input_schema: components["schemas"]["JsonValue"];
@@ -7001,17 +7026,19 @@ export interface components {
             read_only?: boolean;
             /** @description It may destroy something; when absent, unless it is read only. */
             destructive?: boolean | null;
+            /** @description Whether a call of it is a task for agents. */
+            tasks?: components["schemas"]["TaskSupport"];
         };
-        /** @description The answer. */
+        /** @description The answer to `deregister_worker`. */
         DeregisterWorkerOutcome: {
             /** @description It was registered. */
             changed: boolean;
         };
-        /** @description The answer. */
+        /** @description The answer to `claim`. */
         ClaimOutcome: {
-            /** @description What is leased, in `lease` mode. */
+            /** @description The leased tasks, in `lease` mode. */
             tasks: components["schemas"]["Task"][];
-            /** @description What is granted, in `grant` mode. */
+            /** @description The grants, in `grant` mode. */
             grants: components["schemas"]["ClaimGrant"][];
         };
         /** @description Work that a claim hands out, with everything the worker needs. */
@@ -7022,7 +7049,7 @@ export interface components {
             namespace: string;
             /** @description Its lane. */
             lane: string;
-            /** @description What kind of work it is. */
+            /** @description The kind of work; workers choose their handler by it. */
             kind: string;
             /**
              * Format: int64
@@ -7033,9 +7060,9 @@ export interface components {
             tags: {
                 [key: string]: string;
             };
-            /** @description What was submitted. */
+            /** @description The input as it was submitted. */
             input?: components["schemas"]["Content"] | null;
-            /** @description What the claim took up. */
+            /** @description Whether the claim began an attempt or took one up. */
             claim_kind: components["schemas"]["ClaimKind"];
             /** @description To be shown with every call about this task. */
             fence: components["schemas"]["LeaseFence"];
@@ -7064,11 +7091,11 @@ export interface components {
              * @description Retries so far.
              */
             retry_count: number;
-            /** @description What let it go on, where the claim goes on with an attempt that had parted from its worker. */
+            /** @description The cause that let it go on, where the claim takes up an attempt that had parted from its worker. */
             resumed_by?: components["schemas"]["ResumeCause"] | null;
             /** @description The signals that resumed it. */
             resume_signals: components["schemas"]["ResumeSignal"][];
-            /** @description What its suspension, or its wait for children, handed over. */
+            /** @description The continuation that its suspension, or its wait for children, left. */
             continuation?: components["schemas"]["Content"] | null;
             /**
              * Format: uint64
@@ -7081,7 +7108,7 @@ export interface components {
              * @default 0
              */
             generation?: number;
-            /** @description What the function has already done; absent before its first lease. */
+            /** @description The journal: steps that the function has already done; absent before its first lease. */
             journal?: components["schemas"]["Journal"] | null;
             /** @description The model to use in this attempt. */
             fallback_tier?: components["schemas"]["FallbackTier"] | null;
@@ -7112,7 +7139,7 @@ export interface components {
         ClaimGrant: {
             /** @description Becomes the id of the lease. */
             grant_id: components["schemas"]["LeaseId"];
-            /** @description What may be claimed. */
+            /** @description The execution that may be claimed. */
             execution_id: components["schemas"]["ExecutionId"];
             /**
              * Format: uint16
@@ -7123,7 +7150,7 @@ export interface components {
             lane: string;
             /** @description New work, or an interrupted or lost attempt. */
             kind: components["schemas"]["GrantKind"];
-            /** @description The one worker that may use it. */
+            /** @description The only worker that may use it. */
             worker_id: string;
             /**
              * Format: int64
@@ -7137,14 +7164,14 @@ export interface components {
         ClaimMode: "lease" | "grant";
         /** @description The answer, with a result or a problem for each part. */
         ExchangeOutcome: {
-            /** @description What became of each ending, in the same order. */
+            /** @description The outcome of each ending, in the same order. */
             end: components["schemas"]["ExchangeEnded"][];
-            /** @description What became of each lease, in the same order. */
+            /** @description The outcome for each lease, in the same order. */
             renew: components["schemas"]["RenewalOutcome"][];
-            /** @description What was taken; absent when nothing was asked for. */
+            /** @description The claimed work; absent when nothing was asked for. */
             claim?: components["schemas"]["ExchangeClaimed"] | null;
         };
-        /** @description What became of an ending: the answer of its own operation, or a problem. */
+        /** @description The outcome of an ending: the answer of its own operation, or a problem. */
         ExchangeEnded: {
             complete: components["schemas"]["CompleteOutcome"];
         } | {
@@ -7162,11 +7189,11 @@ export interface components {
         } | {
             problem: components["schemas"]["Error"];
         };
-        /** @description What a claim took, or why it could not. */
+        /** @description The work that a claim took, or the reason why it took none. */
         ExchangeClaimed: {
-            /** @description What is leased, in `lease` mode. */
+            /** @description The leased tasks, in `lease` mode. */
             tasks: components["schemas"]["Task"][];
-            /** @description What is granted, in `grant` mode. */
+            /** @description The grants, in `grant` mode. */
             grants: components["schemas"]["ClaimGrant"][];
             /** @description Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable. */
             problem?: components["schemas"]["Error"] | null;
@@ -7187,11 +7214,11 @@ export interface components {
         } | {
             cancel: components["schemas"]["CancelExecutionArgs"];
         };
-        /** @description What a claim asks for; the worker and the namespace are those of the call. */
+        /** @description A claim inside an exchange; the worker and the namespace are those of the call. */
         ExchangeClaim: {
             /** @description The lanes to look in, at least one; they take turns at being first. */
             lanes?: string[];
-            /** @description What the worker can do; this set decides. */
+            /** @description The capabilities of the worker; this set decides. */
             capabilities?: components["schemas"]["CapabilitySet"];
             /** @description The kinds of work to take; all when empty. */
             kinds?: string[];
@@ -7223,24 +7250,24 @@ export interface components {
              */
             grant_ttl_ms?: number | null;
         };
-        /** @description The answer. */
+        /** @description The answer to `return_grant`. */
         ReturnGrantOutcome: {
             /** @description The grant was outstanding. */
             changed: boolean;
         };
-        /** @description The answer. */
+        /** @description The answer to `claim_from_reclaim_grant`. */
         ClaimFromGrantOutcome: {
             /** @description The work. */
             task: components["schemas"]["Task"];
         };
-        /** @description The answer. */
+        /** @description The answer to `heartbeat_worker`. */
         HeartbeatWorkerOutcome: {
             /**
              * Format: int64
              * @description When the registration runs out without a further heartbeat.
              */
             expires_at: number;
-            /** @description What became of each lease, in the same order. */
+            /** @description The outcome for each lease, in the same order. */
             leases: components["schemas"]["RenewalOutcome"][];
         };
         /** @description On whose behalf a page acts. */
@@ -7249,17 +7276,17 @@ export interface components {
             name: string;
             /** @description The one namespace it reaches; absent where it reaches all. */
             namespace?: string | null;
-            /** @description What it may do. */
+            /** @description The role of its caller. */
             role: components["schemas"]["Role"];
             /** @description Whether this server asks for tokens at all. */
             tokens_required: boolean;
         };
-        /** @description What begins a session. */
+        /** @description The body of a request to begin a session. */
         BeginSession: {
             /** @description An API token. */
             token: string;
         };
-        /** @description What became of a message that a hook received. */
+        /** @description The receipt for a message to a hook. */
         HookReceipt: {
             /** @description It had its effect before. */
             duplicate: boolean;
@@ -7279,13 +7306,13 @@ export interface components {
              * @description The HTTP status.
              */
             status: number;
-            /** @description What went wrong, from the table of codes. */
+            /** @description The code, from the table. */
             code: components["schemas"]["Code"];
             /** @description Whether the same call may succeed later without any change by the caller. */
             retryable: boolean;
-            /** @description What went wrong here, for people. */
+            /** @description The particular circumstances, for people. */
             detail: string;
-            /** @description The same for programs; `field` on invalid input. */
+            /** @description The circumstances for programs; `field` on invalid input. */
             details: {
                 [key: string]: unknown;
             };
@@ -7294,12 +7321,12 @@ export interface components {
              * @description When repeating makes sense.
              */
             retry_after_ms?: number | null;
-            /** @description What to do about it. */
+            /** @description Advice to the caller, in one sentence. */
             advice: string;
-            /** @description What the request is called in the server's log. */
+            /** @description The id of the request in the server's log. */
             request_id?: string | null;
         };
-        /** @description What kind of refusal a code is. */
+        /** @description The class of a refusal. */
         Class: "not_found" | "invalid" | "conflict" | "stale" | "limit" | "unauthenticated" | "forbidden" | "unavailable" | "internal";
     };
     responses: {
@@ -7323,7 +7350,7 @@ export interface operations {
     list_audit: {
         parameters: {
             query?: {
-                /** @description Only in this namespace. */
+                /** @description Only records of this namespace. */
                 namespace?: string | null;
                 /** @description Only by this caller. */
                 who?: string | null;
@@ -7431,7 +7458,7 @@ export interface operations {
                 "application/json": {
                     /** @description Its name; audit records carry it. */
                     name: string;
-                    /** @description What it may do. */
+                    /** @description Its role. */
                     role: components["schemas"]["Role"];
                     /** @description Where; `*` is everywhere, the caller's default when absent. */
                     namespace?: string | null;
@@ -7507,7 +7534,7 @@ export interface operations {
                 execution_id?: components["schemas"]["ExecutionId"] | null;
                 /** @description Only questions for this person. */
                 assignee?: string | null;
-                /** @description Only of these kinds. */
+                /** @description Only executions of these kinds. */
                 kind?: string[];
                 /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
@@ -7590,7 +7617,7 @@ export interface operations {
                     name: string;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
-                    /** @description What kind of thing it is for: `team`, `user`, `flow`. */
+                    /** @description The kind of thing it is for: `team`, `user`, `flow`. */
                     scope_type?: string | null;
                     /** @description Which one of them. */
                     scope_id?: string | null;
@@ -7937,7 +7964,7 @@ export interface operations {
                     fence?: components["schemas"]["LeaseFence"] | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
-                    /** @description What was spent, by dimension. */
+                    /** @description The amounts that were spent, by dimension. */
                     usage?: {
                         [key: string]: number;
                     };
@@ -7946,7 +7973,7 @@ export interface operations {
                      *     budget.
                      */
                     dedup_key?: string | null;
-                    /** @description What it was spent on. */
+                    /** @description The execution it was spent on. */
                     execution_id?: components["schemas"]["ExecutionId"] | null;
                 };
             };
@@ -8020,11 +8047,11 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description Whose executions; the caller's default when absent. */
+                    /** @description The namespace of the executions; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description Which executions; an empty filter matches all of the namespace. */
                     filter: components["schemas"]["BulkFilter"];
-                    /** @description What is done to each of them, as the operation of that name does it to one. */
+                    /** @description The action on each of them, as the operation of that name does it to one. */
                     action: components["schemas"]["BulkAction"];
                     /** @description Why; for `cancel` and `hold`. */
                     reason?: string | null;
@@ -8181,11 +8208,11 @@ export interface operations {
     list_events: {
         parameters: {
             query?: {
-                /** @description Only in this namespace; all the caller may see when absent. */
+                /** @description Only events in this namespace; in all the caller may see when absent. */
                 namespace?: string | null;
-                /** @description Only of these kinds; all when empty. */
+                /** @description Only events of these kinds; of all when empty. */
                 kinds?: components["schemas"]["EventKind"][];
-                /** @description Only in this flow. */
+                /** @description Only executions in this flow. */
                 flow_id?: components["schemas"]["FlowId"] | null;
                 /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
@@ -8220,27 +8247,27 @@ export interface operations {
             query?: {
                 /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
-                /** @description Only in these lanes. */
+                /** @description Only executions in these lanes. */
                 lane?: string[];
-                /** @description Only of these kinds. */
+                /** @description Only executions of these kinds. */
                 kind?: string[];
-                /** @description Only in these states. */
+                /** @description Only executions in these states. */
                 state?: components["schemas"]["PublicState"][];
-                /** @description Only those that have ended, or only those that have not. */
+                /** @description Only executions that have ended, or only executions that have not. */
                 terminal?: boolean | null;
                 /** @description The opposite of `terminal`. */
                 open?: boolean | null;
-                /** @description Only in this flow. */
+                /** @description Only executions in this flow. */
                 flow_id?: components["schemas"]["FlowId"] | null;
                 /** @description Only with these tags, each as `key=value`. Of several values of one key any will do. */
                 tag?: string[];
-                /** @description Only those whose last failure was of one of these categories. */
+                /** @description Only executions whose last failure was of one of these categories. */
                 failure_category?: string[];
                 /** @description Only runs of the schedule with this name. */
                 schedule?: string | null;
-                /** @description Only those that this worker process holds now. */
+                /** @description Only executions that this worker process holds now. */
                 worker?: string | null;
-                /** @description Only those that this execution spawned while it ran. */
+                /** @description Only executions that this execution spawned while it ran. */
                 parent?: components["schemas"]["ExecutionId"] | null;
                 /** @description Only created at this instant or later. */
                 created_from?: number | null;
@@ -8313,20 +8340,20 @@ export interface operations {
                     namespace?: string | null;
                     /** @description The lane it queues in; `default` when absent. */
                     lane?: string | null;
-                    /** @description What kind of work it is; workers choose their handler by it. */
+                    /** @description The kind of work; workers choose their handler by it. */
                     kind: string;
-                    /** @description What the worker gets. As any JSON value. */
+                    /** @description The input for the worker. As any JSON value. */
                     input?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The input as bytes; not beside `input`. */
                     input_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /**
                      * Format: int64
                      * @description Higher goes first; clamped to 0..=9000, 0 when absent.
                      */
                     priority?: number | null;
-                    /** @description Who submits it. */
+                    /** @description The creator of the execution, for people; it grants no rights. */
                     creator?: string | null;
                     /** @description Retries, timeouts and the rest; the namespace's default when absent. */
                     policy?: components["schemas"]["Policy"] | null;
@@ -8351,7 +8378,7 @@ export interface operations {
                      * @description How long the key is remembered; 24 hours when absent.
                      */
                     dedup_window_ms?: number | null;
-                    /** @description What a worker must be able to do, beside what the policy requires. */
+                    /** @description The capabilities that a worker must have, beside those the policy requires. */
                     required_capabilities?: components["schemas"]["CapabilitySet"];
                     /** @description Budgets it is charged to, beside the policy's. */
                     budget_ids?: string[];
@@ -8361,7 +8388,7 @@ export interface operations {
                     flow_id?: components["schemas"]["FlowId"] | null;
                     /** @description Its name in the flow's graph. */
                     node?: string | null;
-                    /** @description What it waits for, in the same flow. */
+                    /** @description The executions of the same flow that it waits for. */
                     dependencies?: components["schemas"]["Dependency"][];
                     /** @description When its dependencies let it run; all of them when absent. */
                     join?: components["schemas"]["JoinPolicy"] | null;
@@ -8628,7 +8655,7 @@ export interface operations {
                 "application/json": {
                     /** @description The lease, when its holder cancels; an operator sends none. */
                     fence?: components["schemas"]["LeaseFence"] | null;
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                 };
             };
@@ -8674,15 +8701,15 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description What the holder found out about the journal while its function ran. */
+                    /** @description Findings of the holder about the journal while its function ran. */
                     run?: components["schemas"]["RunNotes"] | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description The result. As any JSON value. */
                     result?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The result as bytes; not beside `result`. */
                     result_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /** @description Journal entries that are recorded in the same commit. */
                     entries?: components["schemas"]["StepEntry"][];
@@ -8724,13 +8751,13 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description The input of the new generation; the present one stays when it is absent. As any JSON value. */
                     input?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The input as bytes; not beside `input`. */
                     input_base64?: components["schemas"]["Blob"] | null;
                 };
                 "application/octet-stream": string;
@@ -8880,13 +8907,13 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description What the holder found out about the journal while its function ran. */
+                    /** @description Findings of the holder about the journal while its function ran. */
                     run?: components["schemas"]["RunNotes"] | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
-                    /** @description What went wrong. */
+                    /** @description The reason of the failure. */
                     reason: string;
-                    /** @description What kind of thing went wrong; the policy names the kinds that are retried. */
+                    /** @description The category of the failure; the policy names the categories that are retried. */
                     category?: string | null;
                     /**
                      * Format: int64
@@ -8942,9 +8969,9 @@ export interface operations {
                     before_step?: components["schemas"]["StepIdentity"] | null;
                     /** @description Its input; that of the other one when absent. As any JSON value. */
                     input?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The input as bytes; not beside `input`. */
                     input_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /** @description Its tags; those of the other one when absent. */
                     tags?: {
@@ -9055,7 +9082,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                 };
             };
@@ -9221,7 +9248,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What it is doing. */
+                    /** @description The worker's words for what it is doing. */
                     message?: string | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
@@ -9272,7 +9299,7 @@ export interface operations {
                     /** @description The provider. */
                     provider: string;
                     /**
-                     * @description What the call will cost; one request when absent.
+                     * @description The expected cost of the call; one request when absent.
                      * @default {
                      *       "requests": 1,
                      *       "tokens": 0
@@ -9316,7 +9343,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What it really cost; what was expected when absent. */
+                    /** @description The real cost; the expected one when absent. */
                     actual?: components["schemas"]["ProviderCost"] | null;
                     /** @description The lease under which the call was made; it need not hold any more. */
                     fence: components["schemas"]["LeaseFence"];
@@ -9489,7 +9516,7 @@ export interface operations {
                 "application/json": {
                     /** @description The same id means the same decision. */
                     command_id?: components["schemas"]["CommandId"] | null;
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                 };
             };
@@ -9551,7 +9578,7 @@ export interface operations {
                     command_id?: components["schemas"]["CommandId"] | null;
                     /** @description Only if this is the lease. */
                     expected_lease_id?: components["schemas"]["LeaseId"] | null;
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                 };
             };
@@ -9602,25 +9629,25 @@ export interface operations {
                     waitpoint_id?: components["schemas"]["WaitpointId"] | null;
                     /** @description The waitpoint's token. */
                     token?: components["schemas"]["Secret"] | null;
-                    /** @description What the signal is called; conditions match it. */
+                    /** @description The name of the signal; conditions match it. */
                     name: string;
-                    /** @description What kind of signal it is. */
+                    /** @description The category of the signal. */
                     category?: string | null;
-                    /** @description What kind of sender it has. */
+                    /** @description The kind of sender. */
                     source_type?: string | null;
-                    /** @description Who sends it; conditions may count distinct senders. */
+                    /** @description The sender; conditions may count distinct senders. */
                     source_identity?: string | null;
-                    /** @description What it carries. As any JSON value. */
+                    /** @description The payload. As any JSON value. */
                     payload?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The payload as bytes; not beside `payload`. */
                     payload_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /** @description The same key means the same signal. */
                     idempotency_key?: string | null;
                     /** @description An id the caller minted. */
                     signal_id?: components["schemas"]["SignalId"] | null;
-                    /** @description What it belongs to. */
+                    /** @description The sender's own id for what the signal belongs to. */
                     correlation_id?: string | null;
                     /**
                      * Format: int64
@@ -9743,7 +9770,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What was really spent, by dimension; a dimension that is not named counts as nothing spent. */
+                    /** @description The amounts that were really spent, by dimension; a dimension that is not named counts as nothing spent. */
                     actual?: {
                         [key: string]: number;
                     };
@@ -9890,11 +9917,11 @@ export interface operations {
                     answer: components["schemas"]["StepAnswer"];
                     /** @description The result of a step that happened. As any JSON value. */
                     result?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The result as bytes; not beside `result`. */
                     result_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
-                    /** @description Why, for people who read the journal. */
+                    /** @description The reason, for people who read the journal. */
                     reason?: string | null;
                 };
                 "application/octet-stream": string;
@@ -9951,7 +9978,7 @@ export interface operations {
                     idempotency_key?: string | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
-                    /** @description What resumes it. */
+                    /** @description The condition that resumes it. */
                     condition: components["schemas"]["Condition"];
                     /** @description Why it is suspended. */
                     reason: components["schemas"]["SuspendReason"];
@@ -9960,15 +9987,15 @@ export interface operations {
                      * @description When it gives up; the policy's default when absent.
                      */
                     timeout_ms?: number | null;
-                    /** @description What happens then; the policy's default when absent. */
+                    /** @description What happens when its time is up; the policy's default when absent. */
                     timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
-                    /** @description What the next claim gets back. As any JSON value. */
+                    /** @description Handed to the next claim. As any JSON value. */
                     continuation?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The continuation as bytes; not beside `continuation`. */
                     continuation_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     continuation_content_type?: string | null;
-                    /** @description Who asked for it. */
+                    /** @description The name that asked for it, as the worker says. */
                     requested_by?: string | null;
                     /** @description Whether an operator may resume it; yes when absent. */
                     allow_operator_resume?: boolean | null;
@@ -9976,13 +10003,13 @@ export interface operations {
                     waitpoint_ids?: components["schemas"]["WaitpointId"][];
                     /** @description The name of the fresh waitpoint; `wpk:<id>` when absent. */
                     waitpoint_key?: string | null;
-                    /** @description What exactly is waited for, for people. */
+                    /** @description A detail of the wait, for people. */
                     detail?: string | null;
-                    /** @description What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`. */
+                    /** @description The question for people. With it the execution is in the list of approvals, as with the reason `approval`. */
                     question?: string | null;
                     /** @description The JSON schema of the answer: a signal that counts must carry a payload that fits. */
                     schema?: components["schemas"]["JsonValue"] | null;
-                    /** @description Whom the question is for. */
+                    /** @description The people the question is for. */
                     assignees?: string[];
                 };
                 "application/octet-stream": string;
@@ -10102,7 +10129,7 @@ export interface operations {
                     dedup_key?: string | null;
                     /** @description A lease the caller holds or held. */
                     fence: components["schemas"]["LeaseFence"];
-                    /** @description What was spent, by dimension. */
+                    /** @description The amounts that were spent, by dimension. */
                     usage?: {
                         [key: string]: number;
                     };
@@ -10169,13 +10196,13 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     continuation_content_type?: string | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
-                    /** @description Handed to whoever continues, any JSON value. */
+                    /** @description Handed to the next claim. As any JSON value. */
                     continuation?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same, as bytes. */
+                    /** @description The continuation as bytes; not beside `continuation`. */
                     continuation_base64?: components["schemas"]["Blob"] | null;
                 };
                 "application/octet-stream": string;
@@ -10306,9 +10333,9 @@ export interface operations {
             query?: {
                 /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
-                /** @description Only of this kind. */
+                /** @description Only flows of this kind. */
                 kind?: string | null;
-                /** @description Only in this state. */
+                /** @description Only flows in this state. */
                 state?: components["schemas"]["FlowState"] | null;
                 /** @description Only with this tag, as `key=value`. */
                 tag?: string | null;
@@ -10377,7 +10404,7 @@ export interface operations {
                     flow_id?: components["schemas"]["FlowId"] | null;
                     /** @description Where it belongs; the caller's default namespace when absent. */
                     namespace?: string | null;
-                    /** @description What kind of flow it is. */
+                    /** @description The kind of the flow, for people. */
                     kind?: string | null;
                     /** @description For filters. */
                     tags?: {
@@ -10385,7 +10412,7 @@ export interface operations {
                     };
                     /** @description Its members, by name. */
                     nodes?: components["schemas"]["NodeRequest"][];
-                    /** @description What waits for what, by name. */
+                    /** @description The edges of the graph, by the names of their nodes. */
                     edges?: components["schemas"]["GraphEdge"][];
                     /** @description The same key means the same flow. */
                     idempotency_key?: string | null;
@@ -10489,7 +10516,7 @@ export interface operations {
                     cursor?: string | null;
                     /** @description Which members it concerns; `cancel_all` when absent. */
                     policy?: components["schemas"]["CancelFlowPolicy"] | null;
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                     /** @description Answer when the members are cancelled, not when that is certain. */
                     wait?: boolean;
@@ -10561,11 +10588,11 @@ export interface operations {
                      * @description Only if the graph still has this revision.
                      */
                     expected_graph_revision?: number | null;
-                    /** @description What must end first. */
+                    /** @description The execution that must end first. */
                     upstream: components["schemas"]["ExecutionId"];
-                    /** @description What waits for it. */
+                    /** @description The execution that waits for it. */
                     downstream: components["schemas"]["ExecutionId"];
-                    /** @description What the caller calls it. */
+                    /** @description The caller's name for this kind of edge. */
                     kind?: string | null;
                     /** @description Under which name the worker reads the upstream's result. */
                     data_ref?: string | null;
@@ -10735,7 +10762,7 @@ export interface operations {
                     scheme?: components["schemas"]["HookScheme"] | null;
                     /** @description With what: `whsec_` and base64 for `standard`, any text for the others. Made by the server, and shown once, when absent. */
                     secret?: components["schemas"]["Secret"] | null;
-                    /** @description What a message leads to. */
+                    /** @description The target of a message: what it creates or signals. */
                     target: components["schemas"]["HookTarget"];
                 };
             };
@@ -10900,7 +10927,7 @@ export interface operations {
                     namespace?: string | null;
                     /** @description Its state from now on; as it is, or active, when absent. */
                     state?: components["schemas"]["LaneState"] | null;
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                 };
             };
@@ -10963,7 +10990,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
@@ -10999,7 +11026,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
@@ -11035,7 +11062,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
@@ -11071,7 +11098,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Why. */
+                    /** @description The reason, for people. */
                     reason?: string | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
@@ -11289,7 +11316,7 @@ export interface operations {
                     namespace?: string | null;
                     /**
                      * Format: int64
-                     * @description The sliding window. What is counted now counts for a whole window of the new length.
+                     * @description The sliding window. Calls that are counted now count for a whole window of the new length.
                      */
                     window_ms?: number | null;
                     /**
@@ -11369,7 +11396,7 @@ export interface operations {
                     namespace?: string | null;
                     /**
                      * Format: uint16
-                     * @description What it answered with, for people: 429, 503 or 529; 429 when absent.
+                     * @description The HTTP status of its answer, for people: 429, 503 or 529; 429 when absent.
                      */
                     status?: number | null;
                     /**
@@ -11551,7 +11578,7 @@ export interface operations {
                     max_requests?: number | null;
                     /**
                      * Format: uint32
-                     * @description Attempts that may run at once; 0 is no limit. Those that started while there was no limit are not counted.
+                     * @description Attempts that may run at once; 0 is no limit. Attempts that started while there was no limit are not counted.
                      */
                     max_concurrent?: number | null;
                 };
@@ -11663,14 +11690,14 @@ export interface operations {
                     jitter_ms?: number | null;
                     /** @description What happens while the latest run has not ended; `allow` when absent. */
                     overlap?: components["schemas"]["Overlap"] | null;
-                    /** @description What becomes of instants that nobody saw to within a minute; `none` when absent. */
+                    /** @description What becomes of instants that were not seen to within a minute; `none` when absent. */
                     catch_up?: components["schemas"]["CatchUp"] | null;
                     /**
                      * Format: uint32
                      * @description After so many failed runs in a row it pauses; never when absent or 0.
                      */
                     pause_after_failures?: number | null;
-                    /** @description What it creates. */
+                    /** @description The template of what it creates. */
                     template: components["schemas"]["ScheduleTemplate"];
                 };
             };
@@ -11739,7 +11766,7 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description What it creates. */
+                    /** @description The template of what it creates. */
                     template: components["schemas"]["ScheduleTemplate"];
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
@@ -11767,7 +11794,7 @@ export interface operations {
                     jitter_ms?: number | null;
                     /** @description What happens while the latest run has not ended; `allow` when absent. */
                     overlap?: components["schemas"]["Overlap"] | null;
-                    /** @description What becomes of instants that nobody saw to within a minute; `none` when absent. */
+                    /** @description What becomes of instants that were not seen to within a minute; `none` when absent. */
                     catch_up?: components["schemas"]["CatchUp"] | null;
                     /**
                      * Format: uint32
@@ -11998,25 +12025,25 @@ export interface operations {
                     resume_delay_ms?: number | null;
                     /** @description The waitpoint's token. */
                     token?: components["schemas"]["Secret"] | null;
-                    /** @description What the signal is called; conditions match it. */
+                    /** @description The name of the signal; conditions match it. */
                     name: string;
-                    /** @description What kind of signal it is. */
+                    /** @description The category of the signal. */
                     category?: string | null;
-                    /** @description What kind of sender it has. */
+                    /** @description The kind of sender. */
                     source_type?: string | null;
-                    /** @description Who sends it; conditions may count distinct senders. */
+                    /** @description The sender; conditions may count distinct senders. */
                     source_identity?: string | null;
-                    /** @description What it carries. As any JSON value. */
+                    /** @description The payload. As any JSON value. */
                     payload?: components["schemas"]["JsonValue"] | null;
-                    /** @description The same as bytes; not both. */
+                    /** @description The payload as bytes; not beside `payload`. */
                     payload_base64?: components["schemas"]["Blob"] | null;
-                    /** @description What the bytes are; `application/octet-stream` when absent. */
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
                     content_type?: string | null;
                     /** @description The same key means the same signal. */
                     idempotency_key?: string | null;
                     /** @description An id the caller minted. */
                     signal_id?: components["schemas"]["SignalId"] | null;
-                    /** @description What it belongs to. */
+                    /** @description The sender's own id for what the signal belongs to. */
                     correlation_id?: string | null;
                     /**
                      * Format: int64
@@ -12118,7 +12145,7 @@ export interface operations {
                     namespace?: string | null;
                     /** @description Which events; the ends of all executions when absent. */
                     filter?: components["schemas"]["EventFilter"] | null;
-                    /** @description What an event leads to. */
+                    /** @description The target of an event: a webhook, or new work. */
                     target: components["schemas"]["SubscriptionTarget"];
                     /** @description When a webhook that failed is sent again; some ten times within hours when absent. */
                     retry?: components["schemas"]["RetryPolicy"] | null;
@@ -12462,7 +12489,7 @@ export interface operations {
             query?: {
                 /** @description Their namespace; the caller's default when absent. */
                 namespace?: string | null;
-                /** @description Only those that serve this lane. */
+                /** @description Only workers that serve this lane. */
                 lane?: string | null;
                 /** @description Where the last page ended. */
                 cursor?: string | null;
@@ -12510,7 +12537,7 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description Those of its kinds that agents may call. What it says of them stays when it is gone. */
+                    /** @description Those of its kinds that agents may call. Their definitions stay when the worker is gone. */
                     tools?: components["schemas"]["ToolDefinition"][];
                     /** @description The worker's logical name. */
                     worker_id: string;
@@ -12518,7 +12545,7 @@ export interface operations {
                     namespace?: string | null;
                     /** @description The lanes it serves, at least one. */
                     lanes?: string[];
-                    /** @description What it can do. */
+                    /** @description Its capabilities. */
                     capabilities?: components["schemas"]["CapabilitySet"];
                     /** @description The kinds it serves; all when empty. Claims name theirs themselves; this is what people are shown. */
                     kinds?: string[];
@@ -12527,7 +12554,7 @@ export interface operations {
                      * @description How many tasks it runs at once: claims hand out no more. Without it they hand out what they ask for.
                      */
                     capacity?: number | null;
-                    /** @description What it calls its version. */
+                    /** @description The version of the worker's program, in its own words. */
                     version?: string | null;
                     /** @description Chosen anew by each process, so that a second one with the same instance id is noticed. */
                     nonce: string;
@@ -12557,7 +12584,7 @@ export interface operations {
             query?: {
                 /** @description Where it works; the caller's default when absent. */
                 namespace?: string | null;
-                /** @description What it registered with; an operator sends none. */
+                /** @description The nonce it registered with; an operator sends none. */
                 nonce?: string | null;
             };
             header?: never;
@@ -12618,7 +12645,7 @@ export interface operations {
                     namespace?: string | null;
                     /** @description The lanes to look in, at least one; they take turns at being first. */
                     lanes?: string[];
-                    /** @description What the worker can do; this set decides. */
+                    /** @description The capabilities of the worker; this set decides. */
                     capabilities?: components["schemas"]["CapabilitySet"];
                     /**
                      * @description The kinds of work to take; all when empty. The kind is part of a queue's name, so a worker is never handed work
@@ -12712,7 +12739,7 @@ export interface operations {
     return_grant: {
         parameters: {
             query: {
-                /** @description What was granted. */
+                /** @description The execution that was granted. */
                 execution_id: components["schemas"]["ExecutionId"];
                 /** @description Where the worker works; the caller's default when absent. */
                 namespace?: string | null;
@@ -12763,9 +12790,9 @@ export interface operations {
                      * @description How long the lease lasts without a renewal; 30 seconds when absent.
                      */
                     lease_ttl_ms?: number | null;
-                    /** @description What the worker can do; this set decides. */
+                    /** @description The capabilities of the worker; this set decides. */
                     capabilities?: components["schemas"]["CapabilitySet"];
-                    /** @description What was granted. */
+                    /** @description The execution that was granted. */
                     execution_id: components["schemas"]["ExecutionId"];
                     /** @description Where the worker works; the caller's default when absent. */
                     namespace?: string | null;
@@ -12808,9 +12835,9 @@ export interface operations {
                      * @description How long the lease lasts without a renewal; 30 seconds when absent.
                      */
                     lease_ttl_ms?: number | null;
-                    /** @description What the worker can do; this set decides. */
+                    /** @description The capabilities of the worker; this set decides. */
                     capabilities?: components["schemas"]["CapabilitySet"];
-                    /** @description What was granted. */
+                    /** @description The execution that was granted. */
                     execution_id: components["schemas"]["ExecutionId"];
                     /** @description Where the worker works; the caller's default when absent. */
                     namespace?: string | null;
@@ -12850,7 +12877,7 @@ export interface operations {
                     leases?: components["schemas"]["Renewal"][];
                     /** @description Where it works; the caller's default when absent. */
                     namespace?: string | null;
-                    /** @description What it registered with. */
+                    /** @description The nonce it registered with. */
                     nonce: string;
                 };
             };

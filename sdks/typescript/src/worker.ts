@@ -17,6 +17,8 @@ import { milliseconds, pause, type Span } from "./time.js";
 export interface WorkerOptions {
   /** The tasks it serves; it is never handed another kind. */
   tasks: readonly AnyTask[];
+  /** What agents are told about its tasks, from `tool`. */
+  tools?: readonly Schemas["ToolDefinition"][];
   lanes?: readonly string[];
   capabilities?: readonly string[];
   /** How many tasks it runs at once; 10 when absent. */
@@ -169,8 +171,8 @@ export class Worker {
   }
 
   #registration(): RenewerData["registration"] {
-    const { workerId: worker_id = "typescript", version } = this.#options;
-    return { ...this.#asks(), ...present({ version }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#client.connection.scope };
+    const { workerId: worker_id = "typescript", version, tools } = this.#options;
+    return { ...this.#asks(), ...present({ version, tools }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#client.connection.scope };
   }
 
   /** Fields that a registration and a claim have in common. */

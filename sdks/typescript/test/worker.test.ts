@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { type Client, FlowFabricError, task, Worker } from "../src/index.js";
+import { type Client, FlowFabricError, type StandardSchema, task, tool, Worker } from "../src/index.js";
 import { startServer, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
@@ -105,4 +105,31 @@ test("a token that is revoked is told as such", async () => {
   } finally {
     await end();
   }
+});
+
+test("a task is a tool of agents, with the JSON schema of its own schema", async () => {
+  const text: StandardSchema<{ text: string }> = {
+    "~standard": {
+      version: 1,
+      vendor: "test",
+      validate: (value) => ({ value: value as { text: string } }),
+      jsonSchema: {
+        input: ({ target }) => ({ $schema: target, type: "object", properties: { text: { type: "string" } } }),
+        output: () => ({ type: "object" }),
+      },
+    },
+  };
+  const shout = task("shout", { input: text, lane: "agents" }, (_, input) => input.text.toUpperCase());
+  const tools = [tool(shout, { description: "Says it loudly.", readOnly: true, tasks: "required" })];
+  await withWorker(client, [shout], async () => {
+    let listed;
+    while (listed === undefined) [listed] = (await client.call("GET", "/v1/tools", { kind: "shout" })).items;
+    assert.deepEqual([listed.lane, listed.read_only, listed.tasks], ["agents", true, "required"]);
+    assert.deepEqual(listed.input_schema, { $schema: "draft-2020-12", type: "object", properties: { text: { type: "string" } } });
+  }, { tools, lanes: ["agents"] });
+  const plain = task("plain", () => null);
+  assert.throws(() => tool(plain, { description: "Does it." }), /"plain" needs an inputSchema/);
+  assert.deepEqual(tool(plain, { description: "Does it.", inputSchema: { type: "object" } }), {
+    kind: "plain", description: "Does it.", input_schema: { type: "object" },
+  });
 });

@@ -129,6 +129,17 @@ fn required_names_are_listed_once_in_order() {
     assert_eq!(condition.required_names(), ["b", "a"]);
 }
 
+#[test]
+fn names_among_which_a_sender_chooses_are_not_mandatory() {
+    let any = |names: &[&str]| Condition::Any(named(names));
+    assert_eq!(Condition::All(named(&["b", "a", "b", ""])).mandatory_names(), ["b", "a"]);
+    assert_eq!(any(&["a"]).mandatory_names(), ["a"]);
+    assert!(any(&["a", "b"]).mandatory_names().is_empty());
+    assert!(Condition::AnyOf(vec![any(&["a"]), any(&["b"])]).mandatory_names().is_empty());
+    let both = Condition::AllOf(vec![any(&["a"]), any(&["c", "d"]), count(2, Distinct::Signals, &["b"])]);
+    assert_eq!(both.mandatory_names(), ["a", "b"]);
+}
+
 fn refused(condition: &Condition, field: &str) {
     let error = condition.validate().unwrap_err();
     assert_eq!(error.details["field"], field, "{error}");

@@ -24,6 +24,8 @@ document! {
         "a" attempt: AttemptIndex,
         /// When it failed.
         "t" at: i64,
+        /// The engine ended it; no worker reported the failure.
+        "e" by_engine: bool,
     }
 }
 
@@ -122,6 +124,7 @@ impl Execution {
             category: failure.category.to_owned(),
             attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
             at: now,
+            by_engine: outcome == AttemptOutcome::TimedOut,
             ..Default::default()
         });
         if !self.policy.retry.allows(self.retries, failure.category) {
@@ -249,8 +252,13 @@ impl Execution {
             return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
         }
         let now = self.mark_updated(now);
-        self.failure =
-            Some(Failure { reason: detail.to_owned(), category: "skipped".into(), at: now, ..Default::default() });
+        self.failure = Some(Failure {
+            reason: detail.to_owned(),
+            category: "skipped".into(),
+            at: now,
+            by_engine: true,
+            ..Default::default()
+        });
         self.finish(TerminalOutcome::Skipped, now, effects);
         Ok(())
     }
@@ -266,6 +274,7 @@ impl Execution {
             category: category.to_owned(),
             attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
             at: now,
+            by_engine: true,
             ..Default::default()
         });
         self.end_attempt(AttemptOutcome::Failed, reason, category, now);
@@ -280,6 +289,7 @@ impl Execution {
             category: "expired".into(),
             attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
             at: now,
+            by_engine: true,
             ..Default::default()
         });
         self.end_early(

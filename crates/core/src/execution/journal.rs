@@ -296,6 +296,7 @@ impl Execution {
         self.failure = Some(Failure {
             reason: reason.to_owned(),
             category: "origin_removed".into(),
+            by_engine: true,
             at: now,
             ..Default::default()
         });

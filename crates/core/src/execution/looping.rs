@@ -125,6 +125,7 @@ impl Execution {
         self.failure = Some(Failure {
             reason: reason.to_owned(),
             category: LOOP_DETECTED.into(),
+            by_engine: true,
             attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
             at: now,
             ..Default::default()

@@ -86,6 +86,7 @@ impl Execution {
             self.failure = Some(Failure {
                 reason: self.quarantine_reason(),
                 category: "max_reclaims_exceeded".into(),
+                by_engine: true,
                 attempt: self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default(),
                 at: now,
                 ..Default::default()

@@ -172,6 +172,6 @@ impl Execution {
 
     fn suspension_failure(&self, reason: &str, category: &str, at: i64) -> Failure {
         let attempt = self.attempt.as_ref().map(|attempt| attempt.index).unwrap_or_default();
-        Failure { reason: reason.into(), category: category.into(), attempt, at, ..Default::default() }
+        Failure { reason: reason.into(), category: category.into(), attempt, at, by_engine: true, ..Default::default() }
     }
 }

@@ -90,14 +90,20 @@ struct Worker(Client);
 impl Worker {
     /// Registers and describes `summarize` to agents.
     async fn register(client: &Client, instance: &str) -> Self {
+        Self::register_with(client, instance, json!({})).await
+    }
+
+    /// The same, with more fields of the tool.
+    async fn register_with(client: &Client, instance: &str, more: Value) -> Self {
         let schema = json!({
             "type": "object", "required": ["text"], "additionalProperties": false,
             "properties": { "text": { "type": "string" }, "words": { "type": "integer", "minimum": 1 } },
         });
-        let tool = json!({
+        let mut tool = json!({
             "kind": "summarize", "description": "Sums up a text.", "input_schema": schema, "repeatable": true,
             "destructive": false, "output_schema": { "type": "object", "properties": { "summary": { "type": "string" } } },
         });
+        tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let body = json!({ "worker_id": "w", "lanes": ["agents"], "nonce": "n", "tools": [tool] });
         let client = client.with("content-type", "application/json");
         client.send(hyper::Method::PUT, &format!("/v1/workers/{instance}"), body.to_string()).await.ok();
@@ -285,6 +291,141 @@ async fn a_task_is_an_execution() {
         let unknown = host.refused("tasks/get", json!({ "taskId": id })).await;
         assert_eq!((&unknown["code"], &unknown["data"]["code"]), (&json!(-32602), &json!("execution_not_found")));
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_tool_says_whether_its_calls_are_tasks() {
+    let server = Running::start(settings()).await;
+    let plain = Host::new(server.client());
+    let with_tasks = plain.clone().can(json!({ "extensions": { TASKS: {} } }));
+    let call = json!({ "name": "summarize", "arguments": { "text": "t" } });
+    Worker::register_with(&server.client(), "w", json!({ "tasks": "required" })).await;
+    assert_eq!(server.client().get("/v1/tools").await.ok()["items"][0]["tasks"], "required");
+    let refused = plain.refused("tools/call", call.clone()).await;
+    assert_eq!(refused["code"], -32021);
+    assert!(refused["data"]["requiredCapabilities"]["extensions"][TASKS].is_object(), "{refused}");
+    assert_eq!(count(&server.client()).await, 0, "a call that is refused starts nothing");
+    let created = with_tasks.ask("tools/call", call).await;
+    assert_eq!(created["resultType"], "task");
+    with_tasks.ask("tasks/cancel", json!({ "taskId": created["taskId"] })).await;
+    let worker = Worker::register_with(&server.client(), "w", json!({ "tasks": "never" })).await;
+    let calling = with_tasks.calling("summarize", json!({ "text": "t" }));
+    let task = worker.claim().await;
+    worker.complete(&task, json!({ "summary": "s" })).await;
+    let answered = within(calling).await.unwrap();
+    assert_eq!((&answered["resultType"], &answered["taskId"]), (&json!("complete"), &Value::Null));
+    assert_eq!(answered["structuredContent"]["summary"], "s");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_that_no_worker_reported_is_an_error_of_the_protocol() {
+    let server = Running::start(settings()).await;
+    let worker = Worker::register(&server.client(), "w").await;
+    let host = Host::new(server.client()).can(json!({ "extensions": { TASKS: {} } }));
+    // The worker says the same category as the engine does, and is still the one that said it.
+    let failing = host.call("summarize", json!({ "text": "t" })).await;
+    let task = worker.claim().await;
+    worker.end(&task, "fail", json!({ "reason": "no text", "category": "suspension_timeout" })).await;
+    let failed = host.ask("tasks/get", json!({ "taskId": failing["taskId"] })).await;
+    assert_eq!((&failed["status"], &failed["result"]["isError"]), (&json!("completed"), &json!(true)));
+    let waiting = host.call("summarize", json!({ "text": "t" })).await;
+    let task = worker.claim().await;
+    let suspension =
+        json!({ "condition": { "any": [] }, "reason": "signal", "timeout_ms": 1, "timeout_behavior": "fail" });
+    worker.end(&task, "suspend", suspension).await;
+    let id = waiting["taskId"].as_str().unwrap();
+    let ended = server.client().get(&format!("/v1/executions/{id}/wait?wait_ms=20000")).await.ok();
+    assert_eq!(ended["execution"]["last_failure"]["by_engine"], true, "{ended}");
+    let failed = host.ask("tasks/get", json!({ "taskId": id })).await;
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(-32603)));
+    assert_eq!(failed["error"]["data"]["category"], "suspension_timeout");
+    assert_eq!((&failed["error"]["data"]["state"], failed.get("result")), (&json!("failed"), None));
+    // A call that waits has a model that reads, not a program.
+    let same = Host::new(server.client()).says("flowfabric/idempotency-key", "k");
+    let calling = same.calling("summarize", json!({ "text": "t" }));
+    let task = worker.claim().await;
+    let suspension =
+        json!({ "condition": { "any": [] }, "reason": "signal", "timeout_ms": 1, "timeout_behavior": "fail" });
+    worker.end(&task, "suspend", suspension).await;
+    assert_eq!(within(calling).await.unwrap()["isError"], true);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn several_questions_are_asked_at_once_and_answered_one_by_one() {
+    let server = Running::start(settings()).await;
+    let worker = Worker::register(&server.client(), "w").await;
+    let host = Host::new(server.client()).can(json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
+    let created = host.call("summarize", json!({ "text": "t" })).await;
+    let get = json!({ "taskId": created["taskId"] });
+    let task = worker.claim().await;
+    let condition = json!({ "all": [{ "name": "title" }, { "name": "tone" }] });
+    worker.end(&task, "suspend", json!({ "condition": condition, "reason": "approval", "question": "Which?" })).await;
+    let asked = host.ask("tasks/get", get.clone()).await;
+    let requests = asked["inputRequests"].as_object().unwrap();
+    let key = |name: &str| requests.keys().find(|key| key.ends_with(name)).unwrap().clone();
+    let (title, tone) = (key("/title"), key("/tone"));
+    assert_eq!((requests.len(), &requests[&tone]["params"]["message"]), (2, &json!("Which? (tone)")));
+    let accept = |key: &str, text: &str| {
+        let answers =
+            json!({ key: { "action": "accept", "content": { "text": text } }, "unknown": { "ignored": true } });
+        json!({ "taskId": created["taskId"], "inputResponses": answers })
+    };
+    // An answer that cannot be read hands over none of them.
+    let mut malformed = accept(&title, "a");
+    malformed["inputResponses"][&tone] = json!({ "action": "perhaps" });
+    assert_eq!(host.refused("tasks/update", malformed).await["code"], -32602);
+    assert_eq!(host.ask("tasks/get", get.clone()).await["inputRequests"].as_object().unwrap().len(), 2);
+    host.ask("tasks/update", accept(&tone, "kind")).await;
+    let left = host.ask("tasks/get", get.clone()).await;
+    assert_eq!(left["status"], "input_required");
+    assert_eq!(left["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), [&title]);
+    host.ask("tasks/update", accept(&title, "On rain")).await;
+    let resumed = worker.claim().await;
+    let names: Vec<&Value> =
+        resumed["resume_signals"].as_array().unwrap().iter().map(|signal| &signal["name"]).collect();
+    assert_eq!(names, [&json!("tone"), &json!("title")]);
+    assert_eq!(host.ask("tasks/get", get).await["status"], "working");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn each_of_several_waitpoints_asks() {
+    let server = Running::start(settings()).await;
+    let worker = Worker::register(&server.client(), "w").await;
+    let host = Host::new(server.client()).can(json!({ "elicitation": {} }));
+    let calling = host.calling("summarize", json!({ "text": "t" }));
+    let task = worker.claim().await;
+    let id = task["execution_id"].as_str().unwrap();
+    let mut waitpoints = Vec::new();
+    for _ in 0..2 {
+        let body = json!({ "fence": task["fence"] });
+        let made = worker.0.post(&format!("/v1/executions/{id}/waitpoints"), &body).await.ok();
+        waitpoints.push(made["waitpoint_id"].clone());
+    }
+    let condition = json!({ "count": { "n": 2, "distinct": "waitpoints" } });
+    let suspension =
+        json!({ "condition": condition, "waitpoint_ids": waitpoints, "reason": "approval", "question": "Sign?" });
+    worker.end(&task, "suspend", suspension).await;
+    let asked = within(calling).await.unwrap();
+    let requests = asked["inputRequests"].as_object().unwrap();
+    let mut texts: Vec<&str> =
+        requests.values().map(|request| request["params"]["message"].as_str().unwrap()).collect();
+    texts.sort_unstable();
+    assert_eq!(texts, ["Sign? (1 of 2)", "Sign? (2 of 2)"]);
+    let answers: Value = requests.keys().map(|key| (key.clone(), json!({ "action": "accept" }))).collect();
+    let again = json!({
+        "name": "summarize", "arguments": { "text": "t" }, "requestState": asked["requestState"],
+        "inputResponses": answers,
+    });
+    let waiting = host.clone();
+    let waiting = tokio::spawn(async move { waiting.ask("tools/call", again).await });
+    let resumed = worker.claim().await;
+    assert_eq!(resumed["resume_signals"].as_array().unwrap().len(), 2);
+    worker.complete(&resumed, json!({ "summary": "signed" })).await;
+    assert_eq!(within(waiting).await.unwrap()["structuredContent"]["summary"], "signed");
     server.stop().await;
 }
 

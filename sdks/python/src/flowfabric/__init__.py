@@ -20,7 +20,7 @@ from .context import Context, SyncContext, current
 from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, SignalTimeout, StepFailed, TaskError, Throttled
 from .errors import Conflict, Forbidden, InternalError, Invalid, LimitReached, NotFound, Refused, Stale
 from .errors import FlowFabricError, NotCompleted, Parked, Unauthenticated, Unavailable, Unreachable, Unreadable
-from .task import Flow, Options, Submission, Task, When, schedule, submission, task
+from .task import Flow, Options, Submission, Task, ToolOptions, When, schedule, submission, task, tool
 from .worker import Worker
 
 __all__ = [
@@ -28,6 +28,6 @@ __all__ = [
     "Context", "Difference", "Execution", "Flow", "FlowFabricError", "Forbidden", "InternalError", "Invalid",
     "LimitReached", "NotCompleted", "NotDone", "NotFound", "OnDoubt", "Options", "Parked", "Refused", "Retry",
     "RetryPolicy", "SignalTimeout", "Spent", "Stale", "StepFailed", "StreamEvent", "Submission", "SyncContext", "Task",
-    "TaskError", "Throttled", "Unauthenticated", "Unavailable", "Unreachable", "Unreadable", "When", "Worker",
-    "current", "schedule", "submission", "task", "wire",
+    "TaskError", "Throttled", "ToolOptions", "Unauthenticated", "Unavailable", "Unreachable", "Unreadable", "When",
+    "Worker", "current", "schedule", "submission", "task", "tool", "wire",
 ]  # fmt: skip

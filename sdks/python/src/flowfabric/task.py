@@ -68,6 +68,10 @@ class Codec(Generic[R]):
         except ValueError as error:
             raise TaskError(f"{what} cannot be read: {error}", category=category) from error
 
+    def schema(self, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+        """The JSON schema of the type; empty where it says nothing."""
+        return {} if self._raw else self._adapter.json_schema(mode=mode)
+
     def same(self, value: Any) -> R:
         """The value as a later run reads it, so that the run that made it sees nothing else."""
         if isinstance(value, bytes | bytearray):
@@ -163,6 +167,34 @@ class Task(Generic[I, R]):
 
     def __repr__(self) -> str:
         return f"<task {self.kind!r}>"
+
+
+class ToolOptions(TypedDict, total=False):
+    """What a worker can say to agents about a tool."""
+
+    title: str
+    #: Where calls are submitted; `default` if the worker serves it, otherwise its first lane, when absent.
+    lane: str
+    #: Calling it again with the same input changes nothing more.
+    repeatable: bool
+    #: It changes nothing.
+    read_only: bool
+    #: It may destroy something; when absent, unless it is read only.
+    destructive: bool
+    #: Whether a call is a task of the protocol; `optional` when absent.
+    tasks: wire.TaskSupport
+
+
+def tool(what: Task[Any, Any], description: str | None = None, **options: Unpack[ToolOptions]) -> dict[str, Any]:
+    """A task as a tool for agents, for `Worker(..., tools=[...])`. The schemas come from the types of its function, and
+    the description, when none is given, from its documentation. The input is an object: a model, or a `TypedDict`."""
+    about = description or inspect.getdoc(what.function)
+    if not about:
+        raise ValueError(f"{what.kind}: a tool needs a description, by which models choose it")
+    schema = what.input.schema("validation") if what.takes_input else {"type": "object"}
+    definition = {"kind": what.kind, "description": about, "input_schema": schema, **options}
+    output = what.result.schema("serialization")
+    return {**definition, "output_schema": output} if output else definition
 
 
 class _Decorator:

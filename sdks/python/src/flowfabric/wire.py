@@ -193,6 +193,8 @@ SuspendReason: TypeAlias = Literal["signal", "approval", "callback", "tool_resul
 
 SuspensionId: TypeAlias = str
 
+TaskSupport: TypeAlias = Literal["optional", "never", "required"] | str
+
 TerminalOutcome: TypeAlias = Literal["none", "success", "failed", "cancelled", "expired", "skipped"] | str
 
 TimeoutBehavior: TypeAlias = Literal["fail", "cancel", "expire", "auto_resume_with_timeout_signal", "escalate"] | str
@@ -216,7 +218,7 @@ class Acquired(Model):
 
 
 class AddExecutionToFlowOutcome(Model):
-    """The answer."""
+    """The answer to `add_execution_to_flow`."""
 
     outcome: Literal["added", "already_member"] | str
     #: How many members the flow has.
@@ -237,24 +239,24 @@ class ApiTokenInfo(Model):
     name: str = ""
     #: The namespace it is good for, or `*`.
     namespace: str = ""
-    #: What it may do there.
+    #: Its role there.
     role: Role = "reader"
     #: When it was made.
     created_at: int = 0
-    #: Who made it.
+    #: The name of the caller that made it.
     created_by: str = ""
     #: From this instant on it is no good.
     expires_at: int | None = None
-    #: Since when it is no good, because somebody said so.
+    #: Since when it is no good, because it was revoked.
     revoked_at: int | None = None
-    #: It is believed about whom it speaks for.
+    #: Its bearer is believed when it names the sender of a signal.
     may_assert_source: bool = False
     #: The lanes it is good for; all when empty.
     lanes: list[str] = []
 
 
 class AppendFramesOutcome(Model):
-    """The answer."""
+    """The answer to `append_frames`."""
 
     #: The number of the last frame.
     last_sequence: int
@@ -263,7 +265,7 @@ class AppendFramesOutcome(Model):
 
 
 class ApplyDependencyToChildOutcome(Model):
-    """The answer."""
+    """The answer to `apply_dependency_to_child`."""
 
     outcome: Literal["applied", "already_applied"] | str
     #: How many upstreams the child waits for.
@@ -279,37 +281,37 @@ class ApprovalView(Model):
     namespace: str
     #: Its lane.
     lane: str
-    #: What kind of work it is.
+    #: The kind of work; workers choose their handler by it.
     kind: str
     #: Its tags.
     tags: dict[str, str]
     #: Why it waits.
     reason: SuspendReason
-    #: What people are asked.
+    #: The question for people.
     question: str | None = None
-    #: What exactly is waited for.
+    #: A detail of the wait, for people.
     detail: str | None = None
     #: The JSON schema of the answer.
     schema_: JsonValue | None = Field(None, alias="schema")
-    #: Whom the question is for.
+    #: The people the question is for.
     assignees: list[str]
-    #: Who asked for it, as the worker says.
+    #: The name that asked for it, as the worker says.
     requested_by: str | None = None
     #: Since when it waits.
     since: int
     #: When it gives up.
     deadline: int | None = None
-    #: What happens then.
+    #: What happens when its time is up.
     timeout_behavior: TimeoutBehavior
-    #: What it waits for.
+    #: The condition it waits for.
     condition: Condition
     #: The names of the signals that count; any when empty. `reject` ends it in any case.
     signals: list[str]
     #: Where signals arrive.
     waitpoint_ids: list[WaitpointId]
-    #: Who has signed so far.
+    #: The signals that have counted so far, with the names behind them.
     signed: list[SignedView]
-    #: What is asked about entries of the journal; `decide_step` answers it, and no signal does.
+    #: Questions about entries of the journal; `decide_step` answers them, and no signal does.
     questions: list[QuestionView] = []
 
 
@@ -330,9 +332,9 @@ class AttemptView(Model):
     ended_at: int | None = None
     #: How it ended.
     outcome: AttemptOutcome | None = None
-    #: What went wrong.
+    #: The reason of the failure.
     failure_reason: str | None = None
-    #: What kind of thing went wrong.
+    #: The category of the failure.
     failure_category: str | None = None
     #: Its leases, oldest first.
     leases: list[LeaseView]
@@ -343,24 +345,24 @@ class AuditView(Model):
 
     #: Its place in the log.
     sequence: int
-    #: Who acted.
+    #: The name of the caller that acted.
     who: str
     #: The operation.
     what: str
     #: The namespace it touched; empty for the deployment.
     namespace: str
-    #: What it was done to.
+    #: The target of the act.
     target: str
     #: `ok`, or the code of the refusal.
     outcome: str
-    #: When.
+    #: When the act happened.
     at: int
     #: More about it.
     detail: str
 
 
 class BackfillScheduleOutcome(Model):
-    """The answer."""
+    """The answer to `backfill_schedule`."""
 
     #: The backfill; part of the ids of its runs.
     backfill_id: CommandId
@@ -389,16 +391,16 @@ class Backoff(Model):
 
 
 class BeginSession(Model):
-    """What begins a session."""
+    """The body of a request to begin a session."""
 
     #: An API token.
     token: str
 
 
 class BudgetDefinition(Model):
-    """What people say about a budget."""
+    """The definition of a budget, as its creator wrote it."""
 
-    #: What kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
+    #: The kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
     scope_type: str = ""
     #: Which one of them; may be empty.
     scope_id: str = ""
@@ -419,15 +421,15 @@ class BudgetDefinition(Model):
 class BudgetQuestionView(Model):
     """A question of a budget as people see it."""
 
-    #: Whose budget it is.
+    #: The namespace of the budget.
     namespace: str
     #: The budget.
     budget: str
     #: The dimension whose limit was met.
     dimension: str
-    #: What was asked for when it was met; 0 where something only wants to start.
+    #: The amount that was asked for when the limit was met; 0 where an execution only wants to start.
     requested: int
-    #: What is left.
+    #: The amount that is left.
     left: int
     #: The hard limit, with what was granted.
     limit: int
@@ -440,13 +442,13 @@ class BudgetQuestionView(Model):
 class BudgetStatus(Model):
     """A budget as people see it."""
 
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
     #: Its limits and what happens at them.
     definition: BudgetDefinition
-    #: What was used since the last reset, for every dimension.
+    #: The usage since the last reset, for every dimension.
     usage: dict[str, int]
     #: Dimensions that are used up.
     exhausted: list[str]
@@ -468,13 +470,13 @@ class BudgetStatus(Model):
     refused_count: int = 0
     #: When the present window began: with the budget, or with its last reset.
     window_began_at: int = 0
-    #: What is used, held and left, for every dimension, and where that leads.
+    #: The amounts used, held and left, for every dimension, with a forecast.
     standing: dict[str, Standing] = {}
-    #: What a person granted on top of the hard limits, in this window only.
+    #: The amounts a person granted on top of the hard limits, in this window only.
     granted: dict[str, int] = {}
-    #: What people are asked now.
+    #: The open question for people.
     question: BudgetQuestionView | None = None
-    #: A person said no, and nobody is asked again in this window.
+    #: A person said no, and the question is not asked again in this window.
     declined: bool = False
     #: The window before this one, with what was settled in it since.
     previous_window: ClosedWindow | None = None
@@ -485,23 +487,23 @@ class BulkFilter(Model):
     values; tags with different keys must all be there.
     """
 
-    #: Only in these lanes.
+    #: Only executions in these lanes.
     lane: list[str] = []
-    #: Only of these kinds.
+    #: Only executions of these kinds.
     kind: list[str] = []
-    #: Only in these states.
+    #: Only executions in these states.
     state: list[PublicState] = []
-    #: Only in this flow.
+    #: Only executions in this flow.
     flow_id: FlowId | None = None
     #: Only with these tags, each as `key=value`. Of several values of one key any will do.
     tag: list[str] = []
-    #: Only those whose last failure was of one of these categories.
+    #: Only executions whose last failure was of one of these categories.
     failure_category: list[str] = []
     #: Only runs of the schedule with this name.
     schedule: str | None = None
-    #: Only those that this worker process holds now.
+    #: Only executions that this worker process holds now.
     worker: str | None = None
-    #: Only those that this execution spawned while it ran.
+    #: Only executions that this execution spawned while it ran.
     parent: ExecutionId | None = None
     #: Only created at this instant or later.
     created_from: int | None = None
@@ -514,8 +516,8 @@ class BulkFilter(Model):
 
 
 class BulkProgress(Model):
-    """What became of the executions that a job has looked at. `matched` is the sum of `done`, `unchanged` and
-    `refused`.
+    """Counts of the executions that a job has looked at, by what became of each. `matched` is the sum of `done`,
+    `unchanged` and `refused`.
     """
 
     #: Executions that were looked at.
@@ -528,7 +530,7 @@ class BulkProgress(Model):
     unchanged: int
     #: Matches that could not be changed.
     refused: int
-    #: The same for each code.
+    #: How many were refused, for each code.
     refused_by_code: dict[str, int] = {}
     #: Executions that the filter matches and that were left alone: they had changed since the job began.
     changed_since: int
@@ -552,13 +554,13 @@ class BulkView(Model):
 
     #: The job.
     bulk_id: BulkId
-    #: Whose executions.
+    #: The namespace of the executions.
     namespace: str
     #: How far it is.
     state: BulkState
-    #: What is done.
+    #: The action on each execution.
     action: BulkAction
-    #: Why.
+    #: The reason, for people.
     reason: str | None = None
     #: The priority that they get.
     priority: int | None = None
@@ -572,7 +574,7 @@ class BulkView(Model):
     max: int
     #: At most so many a second.
     rate_per_second: int | None = None
-    #: Who asked for it.
+    #: The name of the caller that asked for it.
     created_by: str
     #: When it began.
     created_at: int
@@ -582,7 +584,7 @@ class BulkView(Model):
     ended_at: int | None = None
     #: When it is forgotten.
     removed_at: int | None = None
-    #: What became of what it has looked at.
+    #: Counts of the executions it has looked at, by what became of each.
     progress: BulkProgress
     #: It has more matches than it may change.
     reached_max: bool
@@ -595,23 +597,23 @@ class CalendarWindow(Model):
 
     #: How long it is.
     unit: CalendarUnit = "day"
-    #: Whose midnight counts, such as `Europe/Berlin`.
+    #: The time zone whose midnight counts, such as `Europe/Berlin`.
     time_zone: str = "UTC"
 
 
 class CancelExecutionArgs(Model):
-    """What the call says."""
+    """The arguments of `cancel_execution`."""
 
     #: The execution.
     execution_id: ExecutionId
-    #: Why.
+    #: The reason, for people.
     reason: str | None = None
     #: The lease, when its holder cancels; an operator sends none.
     fence: LeaseFence | None = None
 
 
 class CancelExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `cancel_execution`."""
 
     outcome: Literal["cancelled", "already_terminal"] | str
     #: Since when.
@@ -625,7 +627,7 @@ class CancelFailure(Model):
 
     #: The member.
     execution_id: ExecutionId
-    #: Why.
+    #: The refusal.
     error: Error
 
 
@@ -633,7 +635,7 @@ class CancelFlowResult(Model):
     """The answer to the cancellation of a flow."""
 
     outcome: Literal["cancellation_scheduled", "cancelled", "already_terminal"] | str
-    #: What it does to the members.
+    #: Its effect on the members.
     policy: CancelFlowPolicy | None = None
     #: How many members the flow has.
     member_count: int | None = None
@@ -652,11 +654,11 @@ class CancelFlowResult(Model):
 class CancellationView(Model):
     """A cancellation."""
 
-    #: Why.
+    #: The reason, for people.
     reason: str | None = None
-    #: Who asked for it: operator, lease_holder, flow, timeout or superseded.
+    #: The source: operator, lease_holder, flow, timeout or superseded.
     source: str
-    #: When.
+    #: When it was cancelled.
     cancelled_at: int
     #: The execution that took its place.
     superseded_by: ExecutionId | None = None
@@ -670,14 +672,14 @@ class CatchUpAll(Model):
 
 
 class ChangePriorityOutcome(Model):
-    """The answer."""
+    """The answer to `change_priority`."""
 
     #: The priority it has now.
     priority: int
 
 
 class ClaimFromGrantOutcome(Model):
-    """The answer."""
+    """The answer to `claim_from_reclaim_grant`."""
 
     #: The work.
     task: Task
@@ -688,7 +690,7 @@ class ClaimGrant(Model):
 
     #: Becomes the id of the lease.
     grant_id: LeaseId
-    #: What may be claimed.
+    #: The execution that may be claimed.
     execution_id: ExecutionId
     #: The flow partition it lives in.
     partition: int
@@ -696,18 +698,18 @@ class ClaimGrant(Model):
     lane: str
     #: New work, or an interrupted or lost attempt.
     kind: GrantKind
-    #: The one worker that may use it.
+    #: The only worker that may use it.
     worker_id: str
     #: When it lapses.
     expires_at: int
 
 
 class ClaimOutcome(Model):
-    """The answer."""
+    """The answer to `claim`."""
 
-    #: What is leased, in `lease` mode.
+    #: The leased tasks, in `lease` mode.
     tasks: list[Task]
-    #: What is granted, in `grant` mode.
+    #: The grants, in `grant` mode.
     grants: list[ClaimGrant]
 
 
@@ -721,7 +723,7 @@ class CloseFlowOutcome(Model):
 
 
 class CloseWaitpointOutcome(Model):
-    """The answer."""
+    """The answer to `close_waitpoint`."""
 
     #: It was open before.
     changed: bool
@@ -734,16 +736,16 @@ class ClosedWindow(Model):
     began_at: int = 0
     #: When it ended; 0: there was none.
     ended_at: int = 0
-    #: What was used in it.
+    #: The usage in it.
     usage: dict[str, int] = {}
-    #: What is still held in it by reservations that were not settled yet.
+    #: The amounts that reservations of it hold which are not settled yet.
     reserved: dict[str, int] = {}
-    #: What was spent in it beyond what was reserved.
+    #: The amounts spent in it beyond their reservations.
     overrun: dict[str, int] = {}
 
 
 class CompleteArgs(Model):
-    """What the call says."""
+    """The arguments of `complete`."""
 
     #: The execution.
     execution_id: ExecutionId
@@ -751,20 +753,20 @@ class CompleteArgs(Model):
     fence: LeaseFence
     #: The result. As any JSON value.
     result: JsonValue | None = None
-    #: The same as bytes; not both.
+    #: The result as bytes; not beside `result`.
     result_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     content_type: str | None = None
     #: Journal entries that are recorded in the same commit.
     entries: list[StepEntry] = []
     #: The number of the first of these entries.
     first_number: int | None = None
-    #: What the holder found out about the journal while its function ran.
+    #: Findings of the holder about the journal while its function ran.
     run: RunNotes | None = None
 
 
 class CompleteOutcome(Model):
-    """The answer."""
+    """The answer to `complete`."""
 
     #: `completed`.
     public_state: PublicState
@@ -782,7 +784,7 @@ class ConcurrencyLimit(Model):
 
 
 class ConditionMatcher(Model):
-    """What one signal must look like."""
+    """A pattern that one signal must match."""
 
     #: The signal's name; empty accepts any.
     name: str = ""
@@ -791,14 +793,14 @@ class ConditionMatcher(Model):
 class Content(Model):
     #: The bytes.
     payload_base64: Blob
-    #: What they are.
+    #: Their content type.
     content_type: str
-    #: The same, readable, when the bytes are JSON.
+    #: The payload once more, readable, when the bytes are JSON.
     payload: Any = None
 
 
 class ContinueAsNewOutcome(Model):
-    """What began."""
+    """The answer to `continue_as_new`."""
 
     #: The generation that began.
     generation: int
@@ -820,20 +822,20 @@ class CountCondition(Model):
 
     #: How many are needed.
     n: int = 0
-    #: What is counted.
+    #: How signals are told apart.
     distinct: Distinct = "signals"
     #: Only signals that one of these accepts count; none means all of them do.
     matchers: list[ConditionMatcher] = []
 
 
 class CreateBudgetOutcome(Model):
-    """The answer."""
+    """The answer to `create_budget`."""
 
     outcome: Literal["created", "already_exists"] | str
 
 
 class CreateExecutionArgs(Model):
-    """What the call says."""
+    """The arguments of `create_execution`."""
 
     #: An id the caller minted; its partition must be that of its flow or parent.
     execution_id: ExecutionId | None = None
@@ -841,17 +843,17 @@ class CreateExecutionArgs(Model):
     namespace: str | None = None
     #: The lane it queues in; `default` when absent.
     lane: str | None = None
-    #: What kind of work it is; workers choose their handler by it.
+    #: The kind of work; workers choose their handler by it.
     kind: str
-    #: What the worker gets. As any JSON value.
+    #: The input for the worker. As any JSON value.
     input: JsonValue | None = None
-    #: The same as bytes; not both.
+    #: The input as bytes; not beside `input`.
     input_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     content_type: str | None = None
     #: Higher goes first; clamped to 0..=9000, 0 when absent.
     priority: int | None = None
-    #: Who submits it.
+    #: The creator of the execution, for people; it grants no rights.
     creator: str | None = None
     #: Retries, timeouts and the rest; the namespace's default when absent.
     policy: Policy | None = None
@@ -865,7 +867,7 @@ class CreateExecutionArgs(Model):
     idempotency_key: str | None = None
     #: How long the key is remembered; 24 hours when absent.
     dedup_window_ms: int | None = None
-    #: What a worker must be able to do, beside what the policy requires.
+    #: The capabilities that a worker must have, beside those the policy requires.
     required_capabilities: CapabilitySet | None = None
     #: Budgets it is charged to, beside the policy's.
     budget_ids: list[str] = []
@@ -875,7 +877,7 @@ class CreateExecutionArgs(Model):
     flow_id: FlowId | None = None
     #: Its name in the flow's graph.
     node: str | None = None
-    #: What it waits for, in the same flow.
+    #: The executions of the same flow that it waits for.
     dependencies: list[Dependency] = []
     #: When its dependencies let it run; all of them when absent.
     join: JoinPolicy | None = None
@@ -896,11 +898,11 @@ class CreateExecutionArgs(Model):
 
 
 class CreateExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `create_execution`."""
 
     #: The execution.
     execution_id: ExecutionId
-    #: It was there already.
+    #: It existed before.
     duplicate: bool
     #: The flow it is in; a parent without one got its own.
     flow_id: FlowId | None = None
@@ -911,26 +913,26 @@ class CreateExecutionOutcome(Model):
 
 
 class CreateExecutionsOutcome(Model):
-    """The answer."""
+    """The answer to `create_executions`."""
 
-    #: What became of each, in the same order.
+    #: The result of each, in the same order.
     results: list[CreateResult]
 
 
 class CreateFlowArgs(Model):
-    """What the call says."""
+    """The arguments of `create_flow`."""
 
     #: An id the caller minted; the same id with the same content means the same flow.
     flow_id: FlowId | None = None
     #: Where it belongs; the caller's default namespace when absent.
     namespace: str | None = None
-    #: What kind of flow it is.
+    #: The kind of the flow, for people.
     kind: str | None = None
     #: For filters.
     tags: dict[str, str] = {}
     #: Its members, by name.
     nodes: list[NodeRequest] = []
-    #: What waits for what, by name.
+    #: The edges of the graph, by the names of their nodes.
     edges: list[GraphEdge] = []
     #: The same key means the same flow.
     idempotency_key: str | None = None
@@ -940,7 +942,7 @@ class CreateFlowArgs(Model):
 
 
 class CreateFlowOutcome(Model):
-    """The answer."""
+    """The answer to `create_flow`."""
 
     outcome: Literal["created", "already_exists"] | str
     #: The flow.
@@ -952,23 +954,23 @@ class CreateFlowOutcome(Model):
 
 
 class CreateHookOutcome(Model):
-    """The answer."""
+    """The answer to `create_hook`."""
 
     outcome: Literal["created", "already_exists"] | str
     #: The hook.
     hook_id: HookId
-    #: What its messages are signed with, if the server made it. It is not shown again.
+    #: The secret that signs its messages, if the server made it. It is not shown again.
     secret: Secret | None = None
 
 
 class CreatePendingWaitpointOutcome(Model):
-    """The answer."""
+    """The answer to `create_pending_waitpoint`."""
 
     #: The waitpoint.
     waitpoint_id: WaitpointId
-    #: The same by name.
+    #: The name of the waitpoint.
     waitpoint_key: str
-    #: Who has it may signal.
+    #: A sender that has it may signal.
     token: Secret
     #: When it closes unused; one of a journal entry stays until the entry has ended.
     expires_at: int | None = None
@@ -981,18 +983,18 @@ class CreateProviderOutcome(Model):
 
 
 class CreateQuotaOutcome(Model):
-    """The answer."""
+    """The answer to `create_quota`."""
 
     outcome: Literal["created", "already_exists"] | str
 
 
 class CreateResult(Model):
-    """What became of one submission."""
+    """The result of one submission."""
 
     outcome: Literal["created", "refused"] | str
     #: The execution.
     execution_id: ExecutionId | None = None
-    #: It was there already.
+    #: It existed before.
     duplicate: bool | None = None
     #: The flow it is in; a parent without one got its own.
     flow_id: FlowId | None = None
@@ -1000,12 +1002,12 @@ class CreateResult(Model):
     public_state: PublicState | None = None
     #: The execution whose place it took; that one is cancelled.
     superseded: ExecutionId | None = None
-    #: Why.
+    #: The refusal.
     error: Error | None = None
 
 
 class CreateScheduleOutcome(Model):
-    """The answer."""
+    """The answer to `create_schedule`."""
 
     outcome: Literal["created", "already_exists"] | str
     #: The schedule.
@@ -1015,7 +1017,7 @@ class CreateScheduleOutcome(Model):
 
 
 class CreateStreamTicketOutcome(Model):
-    """The answer."""
+    """The answer to `create_stream_ticket`."""
 
     #: To be sent as `?ticket=`.
     ticket: Secret
@@ -1024,19 +1026,19 @@ class CreateStreamTicketOutcome(Model):
 
 
 class CreateSubscriptionOutcome(Model):
-    """The answer."""
+    """The answer to `create_subscription`."""
 
     outcome: Literal["created", "already_exists"] | str
     #: The subscription.
     subscription_id: SubscriptionId
-    #: What its webhooks are signed with, if the server made it. It is not shown again.
+    #: The secret that signs its webhooks, if the server made it. It is not shown again.
     secret: Secret | None = None
 
 
 class CreateTokenOutcome(Model):
-    """The answer."""
+    """The answer to `create_token`."""
 
-    #: What is kept of it.
+    #: The token as lists show it.
     token: ApiTokenInfo
     #: To be sent as `Authorization: Bearer`.
     secret: Secret
@@ -1056,7 +1058,7 @@ class Debounce(Model):
 
 
 class DecideStepOutcome(Model):
-    """What the answer led to."""
+    """The answer to `decide_step`."""
 
     #: The entry that was asked about.
     step: StepIdentity
@@ -1067,7 +1069,7 @@ class DecideStepOutcome(Model):
 
 
 class DelayArgs(Model):
-    """What the call says."""
+    """The arguments of `delay`."""
 
     #: The execution.
     execution_id: ExecutionId
@@ -1084,28 +1086,28 @@ class DelayArgs(Model):
 
 
 class DelayOutcome(Model):
-    """The answer."""
+    """The answer to `delay`."""
 
     #: When it may be claimed again.
     at: int
 
 
 class DeleteHookOutcome(Model):
-    """The answer."""
+    """The answer to `delete_hook`."""
 
     #: The hook that is gone.
     hook_id: HookId
 
 
 class DeleteScheduleOutcome(Model):
-    """The answer."""
+    """The answer to `delete_schedule`."""
 
     #: The schedule that is gone.
     schedule_id: ScheduleId
 
 
 class DeleteSubscriptionOutcome(Model):
-    """The answer."""
+    """The answer to `delete_subscription`."""
 
     #: The subscription that is gone.
     subscription_id: SubscriptionId
@@ -1118,7 +1120,7 @@ class DeliveryView(Model):
     execution_id: ExecutionId
     #: The event.
     event_id: str
-    #: What happened.
+    #: The type of the event.
     event_type: str
     #: How far it is.
     public_state: PublicState
@@ -1133,18 +1135,18 @@ class DeliveryView(Model):
 
 
 class Dependency(Model):
-    """Something an execution waits for."""
+    """An upstream that an execution waits for."""
 
-    #: What must end first.
+    #: The execution that must end first.
     upstream: ExecutionId
-    #: What the submitter calls this edge.
+    #: The submitter's name for this kind of edge.
     kind: str | None = None
     #: Under which name the worker reads the upstream's result.
     data_ref: str | None = None
 
 
 class DeregisterWorkerOutcome(Model):
-    """The answer."""
+    """The answer to `deregister_worker`."""
 
     #: It was registered.
     changed: bool
@@ -1155,17 +1157,17 @@ class EdgeView(Model):
 
     #: Its id.
     edge_id: EdgeId
-    #: Who must end first.
+    #: The execution that must end first.
     upstream: ExecutionId
-    #: Who waits for it.
+    #: The execution that waits for it.
     downstream: ExecutionId
     #: Whether it is a dependency, or leads from a child to the parent that spawned it.
     role: EdgeRole
-    #: What its creator calls it.
+    #: Its creator's name for this kind of edge.
     kind: str | None = None
     #: Under which name the downstream knows the upstream's result.
     data_ref: str | None = None
-    #: What became of it.
+    #: The state of the edge.
     state: EdgeState
 
 
@@ -1185,11 +1187,11 @@ class EffectiveLimits(Model):
 class Error(Model):
     """A refusal: a code, a sentence about this very case, and details that programs read."""
 
-    #: What went wrong, from the table.
+    #: The code, from the table.
     code: Code
-    #: What went wrong here, for people.
+    #: The particular circumstances, for people.
     detail: str
-    #: The same for programs; `field` on invalid input.
+    #: The circumstances for programs; `field` on invalid input.
     details: dict[str, Any] = {}
     #: When repeating makes sense.
     retry_after_ms: int | None = None
@@ -1198,7 +1200,7 @@ class Error(Model):
 class Event(Model):
     """One event, as the partition's log keeps it."""
 
-    #: What happened.
+    #: The type of the event.
     event_type: EventType = "completed"
     #: The namespace of the execution.
     namespace: str = ""
@@ -1227,9 +1229,9 @@ class Event(Model):
 
 
 class EventFilter(Model):
-    """Which events a subscription is about. What is empty says nothing."""
+    """Which events a subscription is about. Apart from the types, an empty field matches every event."""
 
-    #: What happened; the ends of executions when empty.
+    #: The types of events; the ends of executions when empty.
     event_types: list[EventType] = []
     #: The kind of the execution: one of these.
     kinds: list[str] = []
@@ -1240,22 +1242,22 @@ class EventFilter(Model):
 
 
 class EventView(Model):
-    """Something that happened."""
+    """An event."""
 
     #: Unique, and growing within a partition; a repeat has the same one.
     event_id: str
-    #: When.
+    #: When it happened.
     happened_at: int
-    #: What.
+    #: The event.
     event: Event
 
 
 class ExchangeClaim(Model):
-    """What a claim asks for; the worker and the namespace are those of the call."""
+    """A claim inside an exchange; the worker and the namespace are those of the call."""
 
     #: The lanes to look in, at least one; they take turns at being first.
     lanes: list[str] = []
-    #: What the worker can do; this set decides.
+    #: The capabilities of the worker; this set decides.
     capabilities: CapabilitySet | None = None
     #: The kinds of work to take; all when empty.
     kinds: list[str] = []
@@ -1277,18 +1279,18 @@ class ExchangeClaim(Model):
 
 
 class ExchangeClaimed(Model):
-    """What a claim took, or why it could not."""
+    """The work that a claim took, or the reason why it took none."""
 
-    #: What is leased, in `lease` mode.
+    #: The leased tasks, in `lease` mode.
     tasks: list[Task]
-    #: What is granted, in `grant` mode.
+    #: The grants, in `grant` mode.
     grants: list[ClaimGrant]
     #: Why nothing could be taken. An answer without tasks and without a problem means that nothing was claimable.
     problem: Error | None = None
 
 
 class ExchangeEnded(Model):
-    """What became of an ending: the answer of its own operation, or a problem."""
+    """The outcome of an ending: the answer of its own operation, or a problem."""
 
     complete: CompleteOutcome | None = None
     fail: FailOutcome | None = None
@@ -1315,11 +1317,11 @@ class ExchangeEnding(Model):
 class ExchangeOutcome(Model):
     """The answer, with a result or a problem for each part."""
 
-    #: What became of each ending, in the same order.
+    #: The outcome of each ending, in the same order.
     end: list[ExchangeEnded]
-    #: What became of each lease, in the same order.
+    #: The outcome for each lease, in the same order.
     renew: list[RenewalOutcome]
-    #: What was taken; absent when nothing was asked for.
+    #: The claimed work; absent when nothing was asked for.
     claim: ExchangeClaimed | None = None
 
 
@@ -1332,7 +1334,7 @@ class ExecutionSummary(Model):
     namespace: str
     #: Its lane.
     lane: str
-    #: What kind of work it is.
+    #: The kind of work; workers choose their handler by it.
     kind: str
     #: Its state.
     public_state: PublicState
@@ -1358,9 +1360,9 @@ class ExecutionSummary(Model):
     delay_until: int | None = None
     #: When it expires.
     deadline_at: int | None = None
-    #: What kind of thing last went wrong.
+    #: The category of its last failure.
     failure_category: str | None = None
-    #: What its worker last said.
+    #: The last progress that its worker reported.
     progress: ProgressView | None = None
 
 
@@ -1373,11 +1375,11 @@ class ExecutionView(Model):
     namespace: str
     #: Its lane.
     lane: str
-    #: What kind of work it is.
+    #: The kind of work; workers choose their handler by it.
     kind: str
     #: Its priority; higher goes first.
     priority: int
-    #: Who submitted it.
+    #: The creator that the submission names.
     creator: str | None = None
     #: Its tags.
     tags: dict[str, str]
@@ -1385,7 +1387,7 @@ class ExecutionView(Model):
     public_state: PublicState
     #: The six dimensions behind it.
     state: StateVector
-    #: What exactly it waits for, for people.
+    #: A detail of the wait, for people.
     blocking_detail: str | None = None
     #: Everything that holds it back, the one shown first.
     held_by: list[EligibilityState]
@@ -1397,7 +1399,7 @@ class ExecutionView(Model):
     reclaim_count: int
     #: Times it was replayed.
     replay_count: int
-    #: What its worker last said.
+    #: The last progress that its worker reported.
     progress: ProgressView | None = None
     #: The flow it is in.
     flow_id: FlowId | None = None
@@ -1409,9 +1411,9 @@ class ExecutionView(Model):
     scheduled_for: int | None = None
     #: How many of its upstreams it still waits for.
     join: JoinView | None = None
-    #: What it asks of the engine.
+    #: Its policy: retries, timeouts, limits, routing.
     policy: Policy
-    #: What a worker must be able to do.
+    #: The capabilities that a worker must have.
     required_capabilities: CapabilitySet
     #: The budgets it is charged to.
     budget_ids: list[str]
@@ -1439,17 +1441,17 @@ class ExecutionView(Model):
     delay_until: int | None = None
     #: When it expires.
     deadline_at: int | None = None
-    #: What last went wrong.
+    #: Its last failure.
     last_failure: FailureView | None = None
-    #: Who cancelled it, and why.
+    #: The source and the reason of its cancellation.
     cancellation: CancellationView | None = None
     #: The lease that holds it.
     lease: LeaseView | None = None
-    #: What it is suspended on.
+    #: Its suspension.
     suspension: SuspensionView | None = None
-    #: What a person is asked about its journal.
+    #: Questions for a person about its journal.
     questions: list[QuestionView] = []
-    #: What the workers of its last lost leases said last, the newest last.
+    #: The last progress of the workers of its lost leases, the newest last.
     last_words: list[LastWords] = []
     #: Which of its journals is written to: a replay and a continuation begin one.
     generation: int = 0
@@ -1461,7 +1463,7 @@ class ExecutionView(Model):
     steps_not_visited: list[StepIdentity] = []
     #: Journal entries that stand although the program gave them another input.
     steps_changed: list[StepIdentity] = []
-    #: What there is to fetch.
+    #: The result that can be fetched, without its bytes.
     result: ResultView | None = None
 
 
@@ -1472,7 +1474,7 @@ class Explanation(Model):
     execution_id: ExecutionId
     #: Its state.
     public_state: PublicState
-    #: What holds it back; one that says it runs or has ended, otherwise.
+    #: The reasons that hold it back; one that says it runs or has ended, otherwise.
     reasons: list[Reason]
     #: When something changes by itself.
     next_change_at: int | None = None
@@ -1492,15 +1494,15 @@ class ExponentialBackoff(Model):
 
 
 class FailArgs(Model):
-    """What the call says."""
+    """The arguments of `fail`."""
 
     #: The execution.
     execution_id: ExecutionId
     #: The lease.
     fence: LeaseFence
-    #: What went wrong.
+    #: The reason of the failure.
     reason: str
-    #: What kind of thing went wrong; the policy names the kinds that are retried.
+    #: The category of the failure; the policy names the categories that are retried.
     category: str | None = None
     #: How long to wait before a retry, instead of the policy's backoff.
     retry_after_ms: int | None = None
@@ -1513,12 +1515,12 @@ class FailArgs(Model):
     entries: list[StepEntry] = []
     #: The number of the first of these entries.
     first_number: int | None = None
-    #: What the holder found out about the journal while its function ran.
+    #: Findings of the holder about the journal while its function ran.
     run: RunNotes | None = None
 
 
 class FailOutcome(Model):
-    """What became of a reported failure."""
+    """The outcome of a reported failure."""
 
     outcome: Literal["retry_scheduled", "terminal_failed"] | str
     #: Not before this instant.
@@ -1528,20 +1530,22 @@ class FailOutcome(Model):
 class FailureView(Model):
     """A failure."""
 
-    #: What went wrong.
+    #: The reason of the failure.
     reason: str
-    #: What kind of thing went wrong.
+    #: The category of the failure.
     category: str | None = None
     #: In which attempt.
     attempt: AttemptIndex | None = None
-    #: When.
+    #: When it failed.
     failed_at: int
+    #: The engine ended it (leases lost, a deadline, a timeout, a budget ...); no worker reported the failure.
+    by_engine: bool | None = None
 
 
 class FallbackTier(Model):
     """A model to use from a certain retry on."""
 
-    #: Who serves it.
+    #: The provider that serves it.
     provider: str = ""
     #: Which model.
     model: str = ""
@@ -1554,9 +1558,9 @@ class FlowCancellationView(Model):
 
     #: Which members it concerns.
     policy: CancelFlowPolicy
-    #: Why.
+    #: The reason, for people.
     reason: str | None = None
-    #: When.
+    #: When it was cancelled.
     cancelled_at: int
 
 
@@ -1567,7 +1571,7 @@ class FlowView(Model):
     flow_id: FlowId
     #: Its namespace.
     namespace: str
-    #: What kind of flow it is.
+    #: The kind of the flow, for people.
     kind: str | None = None
     #: Its tags.
     tags: dict[str, str]
@@ -1596,7 +1600,7 @@ class ForkExecutionOutcome(Model):
 
     #: The new execution.
     execution_id: ExecutionId
-    #: The one it was forked from.
+    #: The execution it was forked from.
     origin_id: ExecutionId
     #: Its state now.
     public_state: PublicState
@@ -1605,15 +1609,15 @@ class ForkExecutionOutcome(Model):
 class FrameRequest(Model):
     """A frame to append."""
 
-    #: What kind of frame it is.
+    #: The type of the frame, in the worker's own words.
     type: str
     #: Its content; a merge patch in `summary` mode. As any JSON value.
     payload: JsonValue | None = None
-    #: The same as bytes; not both.
+    #: The payload as bytes; not beside `payload`.
     payload_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     content_type: str | None = None
-    #: What it belongs to.
+    #: The worker's own id for what the frame belongs to.
     correlation_id: str | None = None
     #: How it is kept; `durable` when absent.
     mode: FrameMode | None = None
@@ -1629,7 +1633,7 @@ class GetBudgetTreeOutcome(Model):
 
 
 class GetCountsOutcome(Model):
-    """The answer."""
+    """The answer to `get_counts`."""
 
     #: The namespace.
     namespace: str
@@ -1642,15 +1646,15 @@ class GetCountsOutcome(Model):
 
 
 class GetDeploymentOutcome(Model):
-    """The answer."""
+    """The answer to `get_deployment`."""
 
-    #: How many partitions there are; whoever mints ids needs to know.
+    #: How many partitions there are; a client that mints ids needs it.
     partitions: PartitionConfig
-    #: What keeps the documents.
+    #: The kind of store that keeps the documents.
     store: str
     #: Its version.
     store_version: str
-    #: What an acknowledged change survives, in words.
+    #: The losses that an acknowledged change survives, in words.
     durability: str
     #: The store's time, as the engine knows it.
     now: int
@@ -1669,7 +1673,7 @@ class GetDeploymentOutcome(Model):
 
 
 class GetStateOutcome(Model):
-    """The answer."""
+    """The answer to `get_state`."""
 
     #: The execution.
     execution_id: ExecutionId
@@ -1680,13 +1684,13 @@ class GetStateOutcome(Model):
 
 
 class GetWaitpointTokenOutcome(Model):
-    """The answer."""
+    """The answer to `get_waitpoint_token`."""
 
     #: The waitpoint.
     waitpoint_id: WaitpointId
-    #: The same by name.
+    #: The name of the waitpoint.
     waitpoint_key: str
-    #: Who has it may signal.
+    #: A sender that has it may signal.
     token: Secret
     #: The secret that signed it.
     kid: str
@@ -1695,11 +1699,11 @@ class GetWaitpointTokenOutcome(Model):
 class GraphEdge(Model):
     """A dependency between two nodes."""
 
-    #: What must end first.
+    #: The node that must end first.
     from_: str = Field(..., alias="from")
-    #: What waits for it.
+    #: The node that waits for it.
     to: str
-    #: What the submitter calls it.
+    #: The submitter's name for this kind of edge.
     kind: str | None = None
     #: Under which name the worker reads the upstream's result.
     data_ref: str | None = None
@@ -1712,7 +1716,7 @@ class GraphNode(Model):
     execution_id: ExecutionId
     #: Its name.
     node: str | None = None
-    #: What kind of work it is.
+    #: The kind of work; workers choose their handler by it.
     kind: str
     #: Its state.
     public_state: PublicState
@@ -1740,11 +1744,11 @@ class GraphView(Model):
 
 
 class HeartbeatWorkerOutcome(Model):
-    """The answer."""
+    """The answer to `heartbeat_worker`."""
 
     #: When the registration runs out without a further heartbeat.
     expires_at: int
-    #: What became of each lease, in the same order.
+    #: The outcome for each lease, in the same order.
     leases: list[RenewalOutcome]
 
 
@@ -1756,7 +1760,7 @@ class HeldSpend(Model):
 
 
 class HoldExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `hold_execution`."""
 
     #: It was not held before.
     changed: bool
@@ -1765,7 +1769,7 @@ class HoldExecutionOutcome(Model):
 
 
 class HookReceipt(Model):
-    """What became of a message that a hook received."""
+    """The receipt for a message to a hook."""
 
     #: It had its effect before.
     duplicate: bool
@@ -1782,12 +1786,12 @@ class HookSignal(Model):
     correlation_id: str
     #: The tag of the execution that has this value; `correlation_id` when absent.
     tag: str | None = None
-    #: What the signal is called; conditions match it.
+    #: The name of the signal; conditions match it.
     name: str
 
 
 class HookTarget(Model):
-    """What a message leads to."""
+    """The target of a message: what it creates or signals."""
 
     execution: CreateExecutionArgs | None = None
     flow: CreateFlowArgs | None = None
@@ -1805,11 +1809,11 @@ class HookView(Model):
     name: str
     #: How its sender signs.
     scheme: HookScheme
-    #: What a message leads to.
+    #: The target of a message: what it creates or signals.
     target: HookTarget
-    #: Who created it.
+    #: The name of the caller that created it.
     created_by: str
-    #: When.
+    #: When it was created.
     created_at: int
 
 
@@ -1840,17 +1844,17 @@ class Journal(Model):
 class LaneView(Model):
     """A lane as people see it."""
 
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
-    #: What it lets through.
+    #: How much it lets through.
     state: LaneState
-    #: Who changed the state last.
+    #: The name of the caller that last changed the state.
     changed_by: str | None = None
-    #: Why.
+    #: The reason, for people.
     reason: str | None = None
-    #: When.
+    #: When the state last changed.
     changed_at: int | None = None
     #: When it was first used.
     created_at: int
@@ -1859,7 +1863,7 @@ class LaneView(Model):
 
 
 class LastWords(Model):
-    """What a worker last said before its lease ran out."""
+    """The last progress of a worker before its lease ran out."""
 
     #: The attempt that was lost.
     attempt: AttemptIndex = 0
@@ -1884,9 +1888,9 @@ class LateReportView(Model):
     result: Content | None = None
     #: How many bytes the result has.
     result_size: int
-    #: What kind of thing went wrong.
+    #: The category of the failure.
     category: str | None = None
-    #: What went wrong.
+    #: The message of the failure.
     message: str | None = None
     #: The lease that was lost; shown to operators only.
     lease_id: LeaseId | None = None
@@ -1895,7 +1899,9 @@ class LateReportView(Model):
 
 
 class LeaseFence(Model):
-    """What a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease."""
+    """The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present
+    lease.
+    """
 
     #: The attempt the lease runs.
     attempt: AttemptIndex
@@ -1940,25 +1946,25 @@ class Limits(Model):
 
 
 class ListApprovalsOutcome(Model):
-    """The answer."""
+    """The answer to `list_approvals`."""
 
-    #: What waits.
+    #: Executions that wait for people.
     items: list[ApprovalView]
-    #: What budgets ask, on the first page; it is answered by `decide_budget`.
+    #: Questions of budgets, on the first page; `decide_budget` answers them.
     budgets: list[BudgetQuestionView] = []
     #: Where the next page begins, if there is one.
     next_cursor: str | None = None
 
 
 class ListAttemptsOutcome(Model):
-    """The answer."""
+    """The answer to `list_attempts`."""
 
     #: The attempts.
     items: list[AttemptView]
 
 
 class ListAuditOutcome(Model):
-    """The answer."""
+    """The answer to `list_audit`."""
 
     #: The acts.
     items: list[AuditView]
@@ -1967,7 +1973,7 @@ class ListAuditOutcome(Model):
 
 
 class ListBudgetsOutcome(Model):
-    """The answer."""
+    """The answer to `list_budgets`."""
 
     #: The budgets.
     items: list[BudgetStatus]
@@ -1976,7 +1982,7 @@ class ListBudgetsOutcome(Model):
 
 
 class ListBulkOutcome(Model):
-    """The answer."""
+    """The answer to `list_bulk`."""
 
     #: The jobs.
     items: list[BulkView]
@@ -1985,7 +1991,7 @@ class ListBulkOutcome(Model):
 
 
 class ListEventsOutcome(Model):
-    """The answer."""
+    """The answer to `list_events`."""
 
     #: The events, in order within each partition.
     items: list[EventView]
@@ -1996,7 +2002,7 @@ class ListEventsOutcome(Model):
 
 
 class ListExecutionEventsOutcome(Model):
-    """The answer."""
+    """The answer to `list_execution_events`."""
 
     #: The events, oldest first.
     items: list[EventView]
@@ -2005,7 +2011,7 @@ class ListExecutionEventsOutcome(Model):
 
 
 class ListExecutionsOutcome(Model):
-    """The answer."""
+    """The answer to `list_executions`."""
 
     #: The executions.
     items: list[ExecutionSummary]
@@ -2014,7 +2020,7 @@ class ListExecutionsOutcome(Model):
 
 
 class ListFlowsOutcome(Model):
-    """The answer."""
+    """The answer to `list_flows`."""
 
     #: The flows.
     items: list[FlowView]
@@ -2032,7 +2038,7 @@ class ListForksOutcome(Model):
 
 
 class ListHooksOutcome(Model):
-    """The answer."""
+    """The answer to `list_hooks`."""
 
     #: The hooks.
     items: list[HookView]
@@ -2041,7 +2047,7 @@ class ListHooksOutcome(Model):
 
 
 class ListLanesOutcome(Model):
-    """The answer."""
+    """The answer to `list_lanes`."""
 
     #: The lanes.
     items: list[LaneView]
@@ -2050,7 +2056,7 @@ class ListLanesOutcome(Model):
 
 
 class ListNamespacesOutcome(Model):
-    """The answer."""
+    """The answer to `list_namespaces`."""
 
     #: The namespaces.
     items: list[NamespaceView]
@@ -2059,7 +2065,7 @@ class ListNamespacesOutcome(Model):
 
 
 class ListPendingWaitpointsOutcome(Model):
-    """The answer."""
+    """The answer to `list_pending_waitpoints`."""
 
     #: The waitpoints.
     items: list[PendingWaitpointInfo]
@@ -2075,7 +2081,7 @@ class ListProvidersOutcome(Model):
 
 
 class ListQuotasOutcome(Model):
-    """The answer."""
+    """The answer to `list_quotas`."""
 
     #: The quotas.
     items: list[QuotaStatus]
@@ -2093,14 +2099,14 @@ class ListReservationsOutcome(Model):
 
 
 class ListResumeSignalsOutcome(Model):
-    """The answer."""
+    """The answer to `list_resume_signals`."""
 
     #: The signals.
     items: list[ResumeSignal]
 
 
 class ListSchedulesOutcome(Model):
-    """The answer."""
+    """The answer to `list_schedules`."""
 
     #: The schedules.
     items: list[ScheduleSummary]
@@ -2122,7 +2128,7 @@ class ListStepsOutcome(Model):
 
 
 class ListSubscriptionsOutcome(Model):
-    """The answer."""
+    """The answer to `list_subscriptions`."""
 
     #: The subscriptions.
     items: list[SubscriptionSummary]
@@ -2131,7 +2137,7 @@ class ListSubscriptionsOutcome(Model):
 
 
 class ListTokensOutcome(Model):
-    """The answer."""
+    """The answer to `list_tokens`."""
 
     #: The tokens.
     items: list[ApiTokenInfo]
@@ -2140,7 +2146,7 @@ class ListTokensOutcome(Model):
 
 
 class ListToolsOutcome(Model):
-    """The answer."""
+    """The answer to `list_tools`."""
 
     #: The tools.
     items: list[ToolView]
@@ -2149,7 +2155,7 @@ class ListToolsOutcome(Model):
 
 
 class ListUpstreamsOutcome(Model):
-    """The answer."""
+    """The answer to `list_upstreams`."""
 
     #: The upstreams.
     items: list[UpstreamView]
@@ -2158,7 +2164,7 @@ class ListUpstreamsOutcome(Model):
 
 
 class ListWorkersOutcome(Model):
-    """The answer."""
+    """The answer to `list_workers`."""
 
     #: The workers.
     items: list[WorkerView]
@@ -2198,7 +2204,7 @@ class NoProgressPolicy(Model):
     same: int = 5
     #: Within how many of the last records of the journal.
     window: int = 50
-    #: What becomes of the execution then.
+    #: What becomes of an execution that is taken for a loop.
     action: NoProgressAction = "ask"
 
 
@@ -2207,20 +2213,20 @@ class NodeRequest(Model):
 
     #: Its name in the graph, unique in the flow.
     name: str
-    #: What is to be done; the flow decides namespace, flow, node and dependencies.
+    #: The execution to create; the flow decides namespace, flow, node and dependencies.
     request: CreateExecutionArgs
     #: When its dependencies let it run; all of them when absent.
     join: JoinPolicy | None = None
 
 
 class NoteView(Model):
-    """What was last said when a schedule was paused or resumed."""
+    """The note of the last pause or resumption of a schedule."""
 
-    #: In words.
+    #: The words of the note.
     text: str
-    #: By whom; `schedule` where it paused by itself.
+    #: The name of the caller that said it; `schedule` where it paused by itself.
     by: str
-    #: When.
+    #: When it was said.
     at: int
 
 
@@ -2233,14 +2239,17 @@ class ParentLink(Model):
     fence: LeaseFence
     #: The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
     key: str | None = None
-    #: What it calls the edge.
+    #: The parent's name for this kind of edge.
     kind: str | None = None
     #: Under which name it reads the child's result.
     data_ref: str | None = None
+    #: The child takes over no tags, budgets and deadline of its parent. Otherwise it has the parent's tags beside its
+    #: own, and the parent's budgets and deadline where its request names none.
+    detached: bool | None = None
 
 
 class ParkArgs(Model):
-    """What the function waits for."""
+    """The arguments of `park`."""
 
     #: The execution.
     execution_id: ExecutionId
@@ -2270,7 +2279,7 @@ class ParkChild(Model):
 
 
 class ParkOutcome(Model):
-    """What became of the wait."""
+    """The answer to `park`."""
 
     outcome: Literal["parked", "already_satisfied"] | str
     #: The state people see meanwhile.
@@ -2365,11 +2374,11 @@ class Policy(Model):
     max_reclaim_count: int = 100
     #: Times a finished execution may be run again.
     max_replay_count: int = 10
-    #: What a suspension does when it says nothing itself.
+    #: The defaults of a suspension.
     suspension: SuspensionPolicy | None = None
     #: Which workers may run it.
     routing: RoutingPolicy | None = None
-    #: What its stream keeps.
+    #: How much its stream keeps.
     stream: StreamPolicy | None = None
     #: Signals the execution accepts in its life.
     max_signals_per_execution: int = 10000
@@ -2396,35 +2405,35 @@ class Problem(Model):
     title: Class
     #: The HTTP status.
     status: int
-    #: What went wrong, from the table of codes.
+    #: The code, from the table.
     code: Code
     #: Whether the same call may succeed later without any change by the caller.
     retryable: bool
-    #: What went wrong here, for people.
+    #: The particular circumstances, for people.
     detail: str
-    #: The same for programs; `field` on invalid input.
+    #: The circumstances for programs; `field` on invalid input.
     details: dict[str, Any]
     #: When repeating makes sense.
     retry_after_ms: int | None = None
-    #: What to do about it.
+    #: Advice to the caller, in one sentence.
     advice: str
-    #: What the request is called in the server's log.
+    #: The id of the request in the server's log.
     request_id: str | None = None
 
 
 class ProgressView(Model):
-    """What a worker said about its progress."""
+    """A worker's report about its progress."""
 
     #: How far it is, 0 to 100.
     pct: int | None = None
-    #: What it is doing.
+    #: The worker's words for what it is doing.
     message: str | None = None
     #: When it said so.
     reported_at: int
 
 
 class ProviderCost(Model):
-    """What a call costs."""
+    """The cost of a call."""
 
     #: Requests.
     requests: int = 1
@@ -2433,7 +2442,7 @@ class ProviderCost(Model):
 
 
 class ProviderDefinition(Model):
-    """What people say about a provider; a limit of 0 is none."""
+    """The definition of a provider, as its creator wrote it; a limit of 0 is none."""
 
     #: The length of the window.
     window_ms: int = 60000
@@ -2448,7 +2457,7 @@ class ProviderDefinition(Model):
 class ProviderStatus(Model):
     """A provider, its limits and what is used of them."""
 
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -2489,11 +2498,11 @@ class QuestionView(Model):
     step: StepIdentity
     #: `in_doubt`, `journal_mismatch` or `no_progress`.
     reason: SuspendReason
-    #: The same for people.
+    #: The reason in words, for people.
     detail: str | None = None
     #: The answers it takes.
     answers: list[StepAnswer]
-    #: What workers said of the step after they had lost their lease.
+    #: Reports of workers about the step after they had lost their lease.
     evidence: list[LateReportView] = []
 
 
@@ -2507,7 +2516,7 @@ class Quorum(Model):
 
 
 class QuotaDefinition(Model):
-    """What people say about a quota; a limit of 0 is none."""
+    """The definition of a quota, as its creator wrote it; a limit of 0 is none."""
 
     #: The length of the window.
     window_seconds: int = 60
@@ -2515,14 +2524,14 @@ class QuotaDefinition(Model):
     max_requests: int = 0
     #: Claims that may run at once.
     max_concurrent: int = 0
-    #: What was parked comes back spread over this time.
+    #: Parked executions come back spread over this time.
     jitter_ms: int = 0
 
 
 class QuotaStatus(Model):
     """A quota as people see it."""
 
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -2541,7 +2550,7 @@ class QuotaStatus(Model):
 
 
 class ReadSummaryOutcome(Model):
-    """The answer."""
+    """The answer to `read_summary`."""
 
     #: The merged document; an empty object when nothing was written.
     document: JsonValue
@@ -2554,7 +2563,7 @@ class Reason(Model):
 
     #: Which.
     code: ReasonCode
-    #: The same for people, with names and numbers.
+    #: The reason in words, with names and numbers.
     message: str
     #: When it ends by itself.
     until: int | None = None
@@ -2575,7 +2584,7 @@ class RecordStepsOutcome(Model):
 
 
 class RegisterWorkerOutcome(Model):
-    """The answer."""
+    """The answer to `register_worker`."""
 
     #: When the registration runs out without a heartbeat.
     expires_at: int
@@ -2584,7 +2593,7 @@ class RegisterWorkerOutcome(Model):
 
 
 class ReleaseExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `release_execution`."""
 
     #: It was held before.
     changed: bool
@@ -2600,15 +2609,15 @@ class ReleaseSpendOutcome(Model):
 
 
 class Removed(Model):
-    """What became of something that was to be removed."""
+    """The outcome of a removal."""
 
     outcome: Literal["removed"] | str
 
 
 class RenewLeasesOutcome(Model):
-    """The answer."""
+    """The answer to `renew_leases`."""
 
-    #: What became of each, in the same order.
+    #: The result of each, in the same order.
     results: list[RenewalOutcome]
 
 
@@ -2624,7 +2633,7 @@ class Renewal(Model):
 
 
 class RenewalOutcome(Model):
-    """What became of one renewal, each on its own."""
+    """The outcome of one renewal; each is decided on its own."""
 
     outcome: Literal["renewed", "lost", "failed"] | str
     #: The execution.
@@ -2633,14 +2642,14 @@ class RenewalOutcome(Model):
     lease_id: LeaseId
     #: Until when, in the store's time.
     expires_at: int | None = None
-    #: Why.
+    #: The reason, for people.
     reason: LeaseLoss | None = None
     #: The refusal a single call would have got.
     error: Error | None = None
 
 
 class RepinBuildOutcome(Model):
-    """What it is pinned to."""
+    """The answer to `repin_build`."""
 
     #: The build it is pinned to now.
     build_id: str | None = None
@@ -2649,7 +2658,7 @@ class RepinBuildOutcome(Model):
 
 
 class ReplayExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `replay_execution`."""
 
     #: The number its new attempt will have.
     attempt: AttemptIndex
@@ -2660,9 +2669,9 @@ class ReplayExecutionOutcome(Model):
 
 
 class ReportUsageOutcome(Model):
-    """The answer."""
+    """The answer to `report_usage`."""
 
-    #: What each budget answered, by name.
+    #: The result for each budget, by name.
     budgets: dict[str, ReportUsageResult]
 
 
@@ -2687,9 +2696,9 @@ class ReservationView(Model):
     execution_id: ExecutionId
     #: The holder's name for it.
     key: str
-    #: What is held, by dimension.
+    #: The amounts that are held, by dimension.
     amounts: dict[str, int]
-    #: What became of it.
+    #: The state of the reservation.
     state: ReservationState
     #: When it was made.
     reserved_at: int
@@ -2707,9 +2716,9 @@ class ReserveSpendOutcome(Model):
     budget: str | None = None
     #: The first dimension that does not fit.
     dimension: str | None = None
-    #: What was asked for.
+    #: The amount that was asked for.
     requested: int | None = None
-    #: What is left, beside everything used and held.
+    #: The amount that is left, beside everything used and held.
     left: int | None = None
     #: The hard limit.
     limit: int | None = None
@@ -2718,7 +2727,7 @@ class ReserveSpendOutcome(Model):
 
 
 class ResetBudgetOutcome(Model):
-    """The answer."""
+    """The answer to `reset_budget`."""
 
     #: When it was reset.
     reset_at: int
@@ -2727,16 +2736,16 @@ class ResetBudgetOutcome(Model):
 
 
 class ResultView(Model):
-    """What is known of a result without its bytes."""
+    """A result without its bytes."""
 
-    #: What it is.
+    #: Its content type.
     content_type: str
     #: How many bytes it has.
     size: int
 
 
 class ResumeExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `resume_execution`."""
 
     #: The suspension that ended.
     suspension_id: SuspensionId
@@ -2753,13 +2762,13 @@ class ResumeSignal(Model):
     name: str = ""
     #: Its category, as the sender says.
     category: str = ""
-    #: What kind of sender it came from.
+    #: The kind of sender it came from.
     source_type: str = ""
     #: Which sender it came from, as that one says.
     source_identity: str = ""
-    #: Who brought it: the name of an API token, or `waitpoint_token`.
+    #: The caller that brought it: the name of an API token, or `waitpoint_token`.
     delivered_by: str | None = None
-    #: What the sender relates it to.
+    #: The sender's own id for what the signal belongs to.
     correlation_id: str = ""
     #: When it was accepted.
     accepted_at: int = 0
@@ -2783,14 +2792,14 @@ class RetryPolicy(Model):
 
 
 class ReturnGrantOutcome(Model):
-    """The answer."""
+    """The answer to `return_grant`."""
 
     #: The grant was outstanding.
     changed: bool
 
 
 class RevokeLeaseOutcome(Model):
-    """The answer."""
+    """The answer to `revoke_lease`."""
 
     outcome: Literal["revoked", "already_revoked", "other_lease", "no_active_lease"] | str
     #: Which.
@@ -2802,7 +2811,7 @@ class RevokeLeaseOutcome(Model):
 
 
 class RevokeTokenOutcome(Model):
-    """The answer."""
+    """The answer to `revoke_token`."""
 
     #: It was good before.
     changed: bool
@@ -2824,12 +2833,12 @@ class RotateWaitpointSecretResult(Model):
 class RoutingPolicy(Model):
     """Which workers may run it."""
 
-    #: What a worker must be able to do.
+    #: The capabilities that a worker must have.
     required_capabilities: CapabilitySet | None = None
 
 
 class RunNotes(Model):
-    """What the holder found out about its journal while the function ran, told with an ending."""
+    """Findings of the holder about its journal while the function ran, sent with an ending."""
 
     #: Entries of the journal that the run never asked for: the program no longer has these steps. At most 100.
     steps_not_visited: list[StepIdentity] = []
@@ -2838,13 +2847,13 @@ class RunNotes(Model):
 
 
 class ScheduleRunView(Model):
-    """What became of an instant."""
+    """The record of an instant."""
 
     #: The instant.
     scheduled_for: int
     #: Why it runs.
     origin: OriginKind
-    #: What became of it.
+    #: The outcome of the instant.
     outcome: RunOutcome
     #: When that was decided.
     at: int
@@ -2878,7 +2887,7 @@ class ScheduleSummary(Model):
 
     #: Its id.
     schedule_id: ScheduleId
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -2890,20 +2899,20 @@ class ScheduleSummary(Model):
     spec: ScheduleSpec
     #: The next instant.
     next_at: int | None = None
-    #: What became of the last instant.
+    #: The record of the last instant.
     last_run: ScheduleRunView | None = None
     #: How many runs it has started.
     run_count: int
     #: Failed runs in a row.
     failures: int
-    #: What was last said when it was paused or resumed.
+    #: The note of the last pause or resumption.
     note: NoteView | None = None
     #: When it was created.
     created_at: int
 
 
 class ScheduleTemplate(Model):
-    """What a schedule creates at each of its instants."""
+    """The template of what a schedule creates at each of its instants."""
 
     execution: CreateExecutionArgs | None = None
     flow: CreateFlowArgs | None = None
@@ -2914,7 +2923,7 @@ class ScheduleView(Model):
 
     #: Its id, which is part of the ids of its runs.
     schedule_id: ScheduleId
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -2932,13 +2941,13 @@ class ScheduleView(Model):
     jitter_ms: int
     #: What happens while the latest run has not ended.
     overlap: Overlap
-    #: What becomes of instants that nobody saw to in time.
+    #: What becomes of instants that were not seen to in time.
     catch_up: CatchUp
     #: After so many failed runs in a row it pauses.
     pause_after_failures: int | None = None
-    #: What it creates.
+    #: The template of what it creates.
     template: ScheduleTemplate
-    #: What was last said when it was paused or resumed.
+    #: The note of the last pause or resumption.
     note: NoteView | None = None
     #: When it was created.
     created_at: int
@@ -2946,7 +2955,7 @@ class ScheduleView(Model):
     updated_at: int
     #: The next instants, as they are known now; none while it is paused.
     next: list[int]
-    #: What became of the last instants, the newest first.
+    #: Records of the last instants, the newest first.
     runs: list[ScheduleRunView]
     #: How many runs it has started.
     run_count: int
@@ -2980,14 +2989,14 @@ class SessionView(Model):
     name: str
     #: The one namespace it reaches; absent where it reaches all.
     namespace: str | None = None
-    #: What it may do.
+    #: The role of its caller.
     role: Role
     #: Whether this server asks for tokens at all.
     tokens_required: bool
 
 
 class SetTagsOutcome(Model):
-    """The answer."""
+    """The answer to `set_tags`."""
 
     #: The tags it has now.
     tags: dict[str, str]
@@ -2996,21 +3005,21 @@ class SetTagsOutcome(Model):
 class SettleProviderOutcome(Model):
     """How the call counted."""
 
-    #: What counts now.
+    #: The cost that counts now.
     counted: ProviderCost
 
 
 class SettleSpendOutcome(Model):
     """How the settlement counted."""
 
-    #: What was spent beyond the reserve in each budget that held it, by dimension.
+    #: The amounts spent beyond the reserve in each budget that held it, by dimension.
     budgets: dict[str, SettledSpend]
 
 
 class SettledSpend(Model):
     """How one budget counted a settlement."""
 
-    #: What was spent beyond what was reserved, by dimension.
+    #: The amounts spent beyond the reservation, by dimension.
     overrun: dict[str, int] = {}
 
 
@@ -3020,23 +3029,25 @@ class SignalOutcome(Model):
     outcome: Literal["accepted", "triggered_resume", "duplicate"] | str
     #: The signal.
     signal_id: SignalId | None = None
-    #: What it did.
+    #: Its effect.
     effect: SignalEffect | None = None
     #: The signal that was taken then.
     existing_signal_id: SignalId | None = None
 
 
 class SignedView(Model):
-    """A signal that counts for a suspension, and who stands behind it."""
+    """A signal that counts for a suspension, and the name behind it."""
 
     #: The signal.
     signal_id: SignalId
     #: Its name.
     name: str
-    #: Who: the name of an API token, the person that such a token vouches for, or `waitpoint_token`.
+    #: The name behind it: of an API token, of the person that such a token vouches for, or `waitpoint_token`.
     by: str | None = None
     #: When it was accepted.
     at: int
+    #: Where it arrived.
+    waitpoint_id: WaitpointId | None = None
 
 
 class Singleton(Model):
@@ -3053,9 +3064,9 @@ class SpendRefusal(Model):
     budget: str
     #: The first dimension that does not fit.
     dimension: str
-    #: What was asked for.
+    #: The amount that was asked for.
     requested: int
-    #: What is left, beside everything used and held.
+    #: The amount that is left, beside everything used and held.
     left: int
     #: The hard limit.
     limit: int
@@ -3064,7 +3075,7 @@ class SpendRefusal(Model):
 
 
 class StageDependencyEdgeOutcome(Model):
-    """The answer."""
+    """The answer to `stage_dependency_edge`."""
 
     outcome: Literal["staged"] | str
     #: The edge.
@@ -3076,17 +3087,17 @@ class StageDependencyEdgeOutcome(Model):
 class Standing(Model):
     """How one dimension of a budget stands in the present window."""
 
-    #: What was used.
+    #: The amount that was used.
     used: int
-    #: What is held by reservations.
+    #: The amount that reservations hold.
     reserved: int
-    #: What of the used amount was spent beyond what was reserved for it.
+    #: The part of the used amount that was spent beyond its reservations.
     overrun: int
-    #: What can still be reserved; absent without a hard limit.
+    #: The amount that can still be reserved; absent without a hard limit.
     left: int | None = None
-    #: What was used an hour on average since the window began.
+    #: The average usage an hour since the window began.
     per_hour: int
-    #: What will be used when the window ends, if it goes on like this; absent where the window never ends.
+    #: The usage at the end of the window if it goes on like this; absent where the window never ends.
     forecast: int | None = None
     #: When nothing is left, if it goes on like this and nothing resets it before.
     exhausted_at: int | None = None
@@ -3097,40 +3108,40 @@ class StateVector(Model):
 
     #: Where in its life the execution is.
     lifecycle_phase: LifecyclePhase = "runnable"
-    #: Who holds it.
+    #: Whether a worker holds it.
     ownership_state: OwnershipState = "unowned"
     #: Whether it may be claimed.
     eligibility_state: EligibilityState = "eligible_now"
-    #: What it waits for.
+    #: The reason why it waits.
     blocking_reason: BlockingReason = "waiting_for_worker"
     #: How it ended.
     terminal_outcome: TerminalOutcome = "none"
-    #: What its current attempt is doing.
+    #: The state of its current attempt.
     attempt_state: AttemptState = "pending_first_attempt"
 
 
 class StepEntry(Model):
     """An entry as a lease holder records it."""
 
-    #: What the program calls it, 1 to 128 bytes.
+    #: Its name in the program, 1 to 128 bytes.
     name: str
     #: The caller's key; without one, `occurrence` counts the calls of the name.
     key: str | None = None
     #: Which call of the name it is, from 0, when it has no key.
     occurrence: int | None = None
-    #: What it is about; `step` when absent.
+    #: The kind of the entry; `step` when absent.
     kind: StepKind | None = None
     #: How far it is.
     state: StepState
     #: The result of a completed entry. As any JSON value.
     result: JsonValue | None = None
-    #: The same as bytes; not both.
+    #: The result as bytes; not beside `result`.
     result_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     content_type: str | None = None
-    #: What kind of thing went wrong, for a failed or retrying entry.
+    #: The category of the failure, for a failed or retrying entry.
     category: str | None = None
-    #: What went wrong, for a failed or retrying entry.
+    #: The message of the failure, for a failed or retrying entry.
     message: str | None = None
     #: How often its body ran.
     tries: int | None = None
@@ -3147,7 +3158,7 @@ class StepEntry(Model):
 class StepIdentity(Model):
     """Which entry of a journal: its name, and its key or how many calls of the name came before it."""
 
-    #: What the program calls it.
+    #: Its name in the program.
     name: str
     #: The caller's key.
     key: str | None = None
@@ -3160,13 +3171,15 @@ class StepQuestion(Model):
 
     #: The entry.
     step: StepIdentity
-    #: `in_doubt`: nobody knows whether it happened. `journal_mismatch`: the program is not the one that recorded it.
+    #: `in_doubt`: it is not known whether the step happened. `journal_mismatch`: the program is not the one that
+    #: recorded it.
     reason: SuspendReason
-    #: The same for people.
+    #: The reason in words, for people.
     detail: str | None = None
-    #: What the program takes the entry for now; `step` when absent.
+    #: The kind that the program takes the entry for now; `step` when absent.
     kind: StepKind | None = None
-    #: The digest of its input now. An answer that lets the entry stand records it, so that nobody is asked again.
+    #: The digest of its input now. An answer that lets the entry stand records it, so that the question is not asked
+    #: again.
     input_hash: str | None = None
 
 
@@ -3175,13 +3188,13 @@ class StepView(Model):
 
     #: Its number in the journal.
     number: int
-    #: What the program calls it.
+    #: Its name in the program.
     name: str
     #: The caller's key.
     key: str | None = None
     #: Which call of the name it is, when it has no key.
     occurrence: int | None = None
-    #: What it is about.
+    #: The kind of the entry.
     kind: StepKind
     #: How far it is.
     state: StepState
@@ -3189,9 +3202,9 @@ class StepView(Model):
     result: Content | None = None
     #: How many bytes the result has.
     result_size: int | None = None
-    #: What kind of thing went wrong.
+    #: The category of the failure.
     category: str | None = None
-    #: What went wrong.
+    #: The message of the failure.
     message: str | None = None
     #: The attempt that recorded it.
     attempt: AttemptIndex
@@ -3222,19 +3235,19 @@ class StreamFrame(Model):
 
     #: Its public id.
     id: FrameId
-    #: What kind of frame it is.
+    #: The type of the frame, in the worker's own words.
     type: str
     #: When it was appended.
     appended_at: int
     #: The bytes.
     payload_base64: Blob
-    #: What the bytes are; empty if nobody said.
+    #: The content type of the bytes; may be empty.
     content_type: str
-    #: What it belongs to; empty if nobody said.
+    #: The worker's own id for what the frame belongs to; may be empty.
     correlation_id: str
     #: The worker process that wrote it.
     source: str
-    #: What becomes of it.
+    #: Whether it is kept.
     mode: FrameMode
 
 
@@ -3245,12 +3258,12 @@ class StreamFrames(Model):
     frames: list[StreamFrame]
     #: When the stream was closed, if it was.
     closed_at: int | None = None
-    #: Why.
+    #: The reason, for people.
     closed_reason: str | None = None
 
 
 class StreamPolicy(Model):
-    """What a stream keeps."""
+    """How much a stream keeps."""
 
     #: Frames kept for each attempt.
     retention_maxlen: int = 10000
@@ -3263,7 +3276,7 @@ class SubscriptionSummary(Model):
 
     #: Its id.
     subscription_id: SubscriptionId
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -3275,14 +3288,14 @@ class SubscriptionSummary(Model):
     url: str | None = None
     #: The kind of the executions that it creates; absent where it sends webhooks.
     kind: str | None = None
-    #: What was last said when it was paused or resumed.
+    #: The note of the last pause or resumption.
     note: NoteView | None = None
     #: When it was created.
     created_at: int
 
 
 class SubscriptionTarget(Model):
-    """What an event leads to."""
+    """The target of an event: a webhook, or new work."""
 
     webhook: WebhookTarget | None = None
     execution: CreateExecutionArgs | None = None
@@ -3293,7 +3306,7 @@ class SubscriptionView(Model):
 
     #: Its id, which is part of the ids of its deliveries.
     subscription_id: SubscriptionId
-    #: Whose it is.
+    #: The namespace it belongs to.
     namespace: str
     #: Its name.
     name: str
@@ -3301,13 +3314,13 @@ class SubscriptionView(Model):
     state: SubscriptionState
     #: Which events.
     filter: EventFilter
-    #: What an event leads to.
+    #: The target of an event: a webhook, or new work.
     target: SubscriptionTarget
     #: When a webhook that failed is sent again.
     retry: RetryPolicy
-    #: What was last said when it was paused or resumed.
+    #: The note of the last pause or resumption.
     note: NoteView | None = None
-    #: Who created it.
+    #: The name of the caller that created it.
     created_by: str
     #: When it was created.
     created_at: int
@@ -3324,27 +3337,27 @@ class SubscriptionView(Model):
 
 
 class SuspendArgs(Model):
-    """What the call says."""
+    """The arguments of `suspend`."""
 
     #: The execution.
     execution_id: ExecutionId
     #: The lease.
     fence: LeaseFence
-    #: What resumes it.
+    #: The condition that resumes it.
     condition: Condition
     #: Why it is suspended.
     reason: SuspendReason
     #: When it gives up; the policy's default when absent.
     timeout_ms: int | None = None
-    #: What happens then; the policy's default when absent.
+    #: What happens when its time is up; the policy's default when absent.
     timeout_behavior: TimeoutBehavior | None = None
-    #: What the next claim gets back. As any JSON value.
+    #: Handed to the next claim. As any JSON value.
     continuation: JsonValue | None = None
-    #: The same as bytes; not both.
+    #: The continuation as bytes; not beside `continuation`.
     continuation_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     continuation_content_type: str | None = None
-    #: Who asked for it.
+    #: The name that asked for it, as the worker says.
     requested_by: str | None = None
     #: Whether an operator may resume it; yes when absent.
     allow_operator_resume: bool | None = None
@@ -3352,29 +3365,29 @@ class SuspendArgs(Model):
     waitpoint_ids: list[WaitpointId] = []
     #: The name of the fresh waitpoint; `wpk:<id>` when absent.
     waitpoint_key: str | None = None
-    #: What exactly is waited for, for people.
+    #: A detail of the wait, for people.
     detail: str | None = None
-    #: What people are asked. The execution is then in the list of what waits for them, as with the reason `approval`.
+    #: The question for people. With it the execution is in the list of approvals, as with the reason `approval`.
     question: str | None = None
     #: The JSON schema of the answer: a signal that counts must carry a payload that fits.
     schema_: JsonValue | None = Field(None, alias="schema")
-    #: Whom the question is for.
+    #: The people the question is for.
     assignees: list[str] = []
     #: The same key means the same suspension.
     idempotency_key: str | None = None
 
 
 class SuspendOutcome(Model):
-    """The answer."""
+    """The answer to `suspend`."""
 
     outcome: Literal["suspended", "already_satisfied"] | str
     #: The suspension.
     suspension_id: SuspensionId
     #: Where signals arrive.
     waitpoint_id: WaitpointId
-    #: The same by name.
+    #: The name of the waitpoint.
     waitpoint_key: str
-    #: Who has it may signal.
+    #: A sender that has it may signal.
     token: Secret
     #: When it gives up.
     timeout_at: int | None = None
@@ -3387,22 +3400,22 @@ class SuspensionPolicy(Model):
 
     #: The timeout of a suspension that names none.
     default_timeout_ms: int | None = None
-    #: What happens then.
+    #: What happens when its time is up.
     timeout_behavior: TimeoutBehavior | None = None
 
 
 class SuspensionView(Model):
-    """What a suspended execution waits for."""
+    """The suspension of an execution."""
 
     #: The suspension.
     suspension_id: SuspensionId
     #: Why it was suspended.
     reason: SuspendReason
-    #: What resumes it.
+    #: The condition that resumes it.
     condition: Condition
     #: Where its signals arrive.
     waitpoint_ids: list[WaitpointId]
-    #: Who asked for it.
+    #: The name that asked for it, as the worker says.
     requested_by: str | None = None
     #: Whether an operator may resume it.
     allow_operator_resume: bool
@@ -3410,13 +3423,13 @@ class SuspensionView(Model):
     suspended_at: int
     #: When it gives up.
     timeout_at: int | None = None
-    #: What happens then.
+    #: What happens when its time is up.
     timeout_behavior: TimeoutBehavior
-    #: What people are asked.
+    #: The question for people.
     question: str | None = None
     #: The JSON schema of the answer.
     schema_: JsonValue | None = Field(None, alias="schema")
-    #: Whom the question is for.
+    #: The people the question is for.
     assignees: list[str] = []
     #: The signals that have counted so far.
     signed: list[SignedView] = []
@@ -3431,15 +3444,15 @@ class Task(Model):
     namespace: str
     #: Its lane.
     lane: str
-    #: What kind of work it is.
+    #: The kind of work; workers choose their handler by it.
     kind: str
     #: Its priority.
     priority: int
     #: Its tags.
     tags: dict[str, str]
-    #: What was submitted.
+    #: The input as it was submitted.
     input: Content | None = None
-    #: What the claim took up.
+    #: Whether the claim began an attempt or took one up.
     claim_kind: ClaimKind
     #: To be shown with every call about this task.
     fence: LeaseFence
@@ -3453,17 +3466,17 @@ class Task(Model):
     deadline_at: int | None = None
     #: Retries so far.
     retry_count: int
-    #: What let it go on, where the claim goes on with an attempt that had parted from its worker.
+    #: The cause that let it go on, where the claim takes up an attempt that had parted from its worker.
     resumed_by: ResumeCause | None = None
     #: The signals that resumed it.
     resume_signals: list[ResumeSignal]
-    #: What its suspension, or its wait for children, handed over.
+    #: The continuation that its suspension, or its wait for children, left.
     continuation: Content | None = None
     #: The number of the attempt's next stream frame.
     next_frame_sequence: int
     #: Which journal the attempt writes to: a replay begins a new one.
     generation: int = 0
-    #: What the function has already done; absent before its first lease.
+    #: The journal: steps that the function has already done; absent before its first lease.
     journal: Journal | None = None
     #: The model to use in this attempt.
     fallback_tier: FallbackTier | None = None
@@ -3487,7 +3500,7 @@ class TestClockView(Model):
 
 
 class TestSubscriptionOutcome(Model):
-    """The answer."""
+    """The answer to `test_subscription`."""
 
     #: The delivery.
     execution_id: ExecutionId
@@ -3503,13 +3516,13 @@ class TimeoutPolicy(Model):
 
 
 class ToolDefinition(Model):
-    """What a worker says of a kind that agents may call."""
+    """A worker's definition of a kind that agents may call."""
 
     #: The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`.
     kind: str
-    #: What it is called for people.
+    #: Its title, for people.
     title: str | None = None
-    #: What it does, for the model that decides whether to call it.
+    #: A description, for the model that decides whether to call it.
     description: str
     #: The JSON schema of its arguments; an object.
     input_schema: JsonValue
@@ -3523,6 +3536,8 @@ class ToolDefinition(Model):
     read_only: bool | None = None
     #: It may destroy something; when absent, unless it is read only.
     destructive: bool | None = None
+    #: Whether a call of it is a task for agents.
+    tasks: TaskSupport | None = None
 
 
 class ToolView(Model):
@@ -3532,9 +3547,9 @@ class ToolView(Model):
     namespace: str
     #: The kind of work, which is the tool's name.
     kind: str
-    #: What it is called for people.
+    #: Its title, for people.
     title: str | None = None
-    #: What it does.
+    #: A description, for the model that decides whether to call it.
     description: str
     #: The JSON schema of its arguments.
     input_schema: JsonValue
@@ -3548,6 +3563,8 @@ class ToolView(Model):
     read_only: bool
     #: It may destroy something.
     destructive: bool
+    #: Whether a call of it is a task for agents.
+    tasks: TaskSupport = "optional"
     #: The worker that defined it as it is.
     worker_id: str
     #: When that was.
@@ -3555,9 +3572,9 @@ class ToolView(Model):
 
 
 class TriggerScheduleOutcome(Model):
-    """The answer."""
+    """The answer to `trigger_schedule`."""
 
-    #: What became of it.
+    #: The outcome of the instant.
     outcome: RunOutcome
     #: The instant that the run is for.
     scheduled_for: int
@@ -3574,7 +3591,7 @@ class UndecodableEntry(Model):
 
     #: Where it is stored.
     key: str
-    #: What is wrong with it.
+    #: The reason why it cannot be decoded.
     error: str
     #: When the engine last met it.
     seen_at: int
@@ -3595,33 +3612,33 @@ class UpstreamView(Model):
     kind: str | None = None
     #: The name of its result.
     data_ref: str | None = None
-    #: What became of the edge.
+    #: The state of the edge.
     edge_state: EdgeState
     #: The upstream's state.
     public_state: PublicState
-    #: What went wrong in it.
+    #: Its last failure.
     last_failure: FailureView | None = None
     #: Its result, when asked for and there is one.
     result: Content | None = None
 
 
 class WaitChildrenArgs(Model):
-    """What the call says."""
+    """The arguments of `wait_children`."""
 
     #: The execution.
     execution_id: ExecutionId
     #: The lease.
     fence: LeaseFence
-    #: Handed to whoever continues, any JSON value.
+    #: Handed to the next claim. As any JSON value.
     continuation: JsonValue | None = None
-    #: The same, as bytes.
+    #: The continuation as bytes; not beside `continuation`.
     continuation_base64: Blob | None = None
-    #: What the bytes are; `application/octet-stream` when absent.
+    #: The content type of the bytes; `application/octet-stream` when absent.
     continuation_content_type: str | None = None
 
 
 class WaitChildrenOutcome(Model):
-    """The answer."""
+    """The answer to `wait_children`."""
 
     #: How many it waits for; with none it is eligible at once.
     open_children: int
@@ -3630,7 +3647,7 @@ class WaitChildrenOutcome(Model):
 
 
 class WaitExecutionOutcome(Model):
-    """The answer."""
+    """The answer to `wait_execution`."""
 
     #: It has ended; otherwise the time was up, or it has changed.
     terminal: bool
@@ -3656,7 +3673,7 @@ class WaitUntilIdleOutcome(Model):
 
 
 class WaitingCount(Model):
-    """What waits in one lane, of one kind."""
+    """The number of executions of one kind that wait in one lane."""
 
     #: The lane.
     lane: str
@@ -3675,7 +3692,7 @@ class WebhookTarget(Model):
 
     #: The address. Callers that may not administer are shown its host only.
     url: str
-    #: What requests are signed with: `whsec_` and base64. Made by the server, and shown once, when absent.
+    #: The secret that signs requests: `whsec_` and base64. Made by the server, and shown once, when absent.
     secret: Secret | None = None
 
 
@@ -3690,7 +3707,7 @@ class WorkerView(Model):
     instance_id: str
     #: The lanes it serves.
     lanes: list[str]
-    #: What it offers.
+    #: Its capabilities.
     capabilities: CapabilitySet
     #: The kinds it serves; all when empty.
     kinds: list[str] = []
@@ -3970,7 +3987,7 @@ def cancel_bulk(
     *,
     bulk_id: BulkId,
 ) -> BulkView:
-    """Stops a bulk job: after the answer it changes nothing more. What was done stays done."""
+    """Stops a bulk job: after the answer it changes nothing more. Changes that were made stay."""
     raise NotImplementedError
 
 
@@ -3979,9 +3996,9 @@ def get_counts(
     *,
     namespace: str | None = None,
 ) -> GetCountsOutcome:
-    """Counts the executions of a namespace by state, and those that may be claimed by lane and kind. A reading is
-    shared by all who ask within two seconds. Where the store would have to walk through the entries, counting
-    stops at 10,000 and `more` says so.
+    """Counts the executions of a namespace by state, and those that may be claimed by lane and kind. All callers
+    within two seconds share one reading. Where the store would have to walk through the entries, counting stops
+    at 10,000 and `more` says so.
     """
     raise NotImplementedError
 
@@ -4313,7 +4330,7 @@ def park(
     children: Sequence[ParkChild | Mapping[str, Any]] | None = None,
 ) -> ParkOutcome:
     """Records entries and releases the lease until the first of several waits is over: an instant, a signal, a
-    child's end or the answer to a question. What ends a wait also ends its journal entry, in one commit.
+    child's end or the answer to a question. The commit that ends a wait also ends its journal entry.
     """
     raise NotImplementedError
 
@@ -4360,8 +4377,8 @@ def acquire_provider(
     cost: ProviderCost | Mapping[str, Any] | None = None,
 ) -> Acquired:
     """Asks a provider for a call, by the holder of a lease. Either the call may be made now, or a place in the line
-    is booked: ask again with the same key at `ready_at`. Places are handed out in order; one that nobody takes
-    lapses.
+    is booked: ask again with the same key at `ready_at`. Places are handed out in order; a place that is not
+    taken in time lapses.
     """
     raise NotImplementedError
 
@@ -4511,8 +4528,8 @@ def settle_spend(
     key: str,
     actual: Mapping[str, int] | None = None,
 ) -> SettleSpendOutcome:
-    """Says what was really spent of a reservation. What is less than the reserve goes back; what is more counts as
-    overrun. A reservation that settled by itself is corrected, for a day.
+    """Says what was really spent of a reservation. The unspent part of the reserve goes back; the part beyond it
+    counts as overrun. A reservation that settled by itself is corrected, for a day.
     """
     raise NotImplementedError
 
@@ -4895,8 +4912,8 @@ def delete_lane(
     namespace: str | None = None,
     force: bool | None = None,
 ) -> Removed:
-    """Forgets a lane, with its state and who set it. While executions that have not ended are in it, that takes
-    `force`. A lane that is used again is active.
+    """Forgets a lane, with its state and the name of its last changer. While executions that have not ended are in
+    it, that takes `force`. A lane that is used again is active.
     """
     raise NotImplementedError
 

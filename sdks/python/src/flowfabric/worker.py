@@ -8,7 +8,7 @@ import logging
 import signal
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ class Worker:
         drain: Span = 15.0,
         version: str | None = None,
         build_id: str | None = None,
+        tools: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         self.tasks = {task.kind: task for task in tasks}
         if not self.tasks:
@@ -77,7 +78,9 @@ class Worker:
         }
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
-        self._registration = {**self._asks, **own}
+        #: What agents are told about its kinds, from `tool`.
+        described = {"tools": [dict(tool) for tool in tools]}
+        self._registration = {**self._asks, **own, **described}
         #: Tasks whose functions run, or whose ends are on their way.
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._working = 0

@@ -229,6 +229,9 @@ pub struct FailureView {
     pub attempt: Option<AttemptIndex>,
     /// When it failed.
     pub failed_at: i64,
+    /// The engine ended it (leases lost, a deadline, a timeout, a budget ...); no worker reported the failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_engine: bool,
 }
 
 /// A cancellation.
@@ -304,6 +307,9 @@ pub struct SignedView {
     pub by: Option<String>,
     /// When it was accepted.
     pub at: i64,
+    /// Where it arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waitpoint_id: Option<WaitpointId>,
 }
 
 /// A lease, present or past.
