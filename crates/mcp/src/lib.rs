@@ -8,6 +8,7 @@ mod call;
 mod deployment;
 mod error;
 pub mod http;
+mod message;
 mod operator;
 mod progress;
 mod question;
