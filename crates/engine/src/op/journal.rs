@@ -11,7 +11,8 @@ use ff_core::op::{
 use ff_core::suspension::SuspendReason;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, Result, Signal, SuspensionId, limits,
+    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, Result, Signal, SuspensionId,
+    TerminalOutcome, limits,
 };
 use ff_store::Query;
 
@@ -276,7 +277,8 @@ impl ParkExecution<'_> {
             // A child that ends while this is committed must find its parent parked, or park must find it ended.
             tx.pin(&edge.key());
             if matches!(edge.state, EdgeState::Satisfied | EdgeState::Impossible) {
-                ended.push(wait.child_ended(edge.outcome, ""));
+                let reason = failure_of(tx, wait.child.as_ref(), edge.outcome).await?;
+                ended.push(wait.child_ended(edge.outcome, &reason));
             }
         }
         let taken: Vec<StepIdentity> = ended.iter().map(identity).collect();
@@ -343,4 +345,11 @@ async fn signalled(tx: &mut Tx<'_>, wait: &Wait, id: &ff_core::SignalId) -> Resu
     let content_type = signal.content_type.clone();
     let payload = signal.payload.clone().or(blob.map(ff_core::Blob));
     Ok(journal::signal_entry(wait, *id, payload, &content_type))
+}
+
+/// Why a child that ended before its parent parked did not succeed.
+async fn failure_of(tx: &mut Tx<'_>, child: Option<&ExecutionId>, outcome: TerminalOutcome) -> Result<String> {
+    let Some(child) = child.filter(|_| outcome != TerminalOutcome::Success) else { return Ok(String::new()) };
+    let found = tx.load::<Execution>(Execution::key_of(child)).await?;
+    Ok(found.and_then(|found| found.document.failure).map(|failure| failure.reason).unwrap_or_default())
 }

@@ -532,6 +532,7 @@ async fn a_child_that_fails_ends_its_entry_and_not_its_parent() {
         panic!("the child has ended")
     };
     assert_eq!((entries[0].state, entries[0].category.as_deref()), (StepState::Failed, Some("failed")));
+    assert_eq!(entries[0].message.as_deref(), Some("broke"));
     let parked = h.must::<Park>(park(&task, 2, wait("late", 1))).await;
     assert!(matches!(parked, Outcome::Parked { public_state: PublicState::WaitingChildren, .. }), "{parked:?}");
     fail("late").await;
