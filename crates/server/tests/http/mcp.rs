@@ -116,10 +116,16 @@ impl Worker {
         claimed["tasks"][0].clone()
     }
 
-    async fn end(&self, task: &Value, verb: &str, mut body: Value) {
+    async fn end(&self, task: &Value, verb: &str, mut body: Value) -> Value {
         body["fence"] = task["fence"].clone();
         let id = task["execution_id"].as_str().unwrap();
-        self.0.post(&format!("/v1/executions/{id}/{verb}"), &body).await.ok();
+        self.0.post(&format!("/v1/executions/{id}/{verb}"), &body).await.ok()
+    }
+
+    /// Fails what it claims until no retry is left.
+    async fn fail_for_good(&self, reason: &str, category: &str) {
+        let failure = json!({ "reason": reason, "category": category, "retry_after_ms": 0 });
+        while self.end(&self.claim().await, "fail", failure.clone()).await["outcome"] != "terminal_failed" {}
     }
 
     async fn complete(&self, task: &Value, result: Value) {
@@ -326,8 +332,7 @@ async fn a_failure_that_no_worker_reported_is_an_error_of_the_protocol() {
     let host = Host::new(server.client()).can(json!({ "extensions": { TASKS: {} } }));
     // The worker says the same category as the engine does, and is still the one that said it.
     let failing = host.call("summarize", json!({ "text": "t" })).await;
-    let task = worker.claim().await;
-    worker.end(&task, "fail", json!({ "reason": "no text", "category": "suspension_timeout" })).await;
+    worker.fail_for_good("no text", "suspension_timeout").await;
     let failed = host.ask("tasks/get", json!({ "taskId": failing["taskId"] })).await;
     assert_eq!((&failed["status"], &failed["result"]["isError"]), (&json!("completed"), &json!(true)));
     let waiting = host.call("summarize", json!({ "text": "t" })).await;
