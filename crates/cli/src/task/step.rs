@@ -56,7 +56,8 @@ pub(super) fn run(worker: &mut Worker, out: &Output, arguments: StepArguments) -
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return Err(Failure::silent(code.unwrap_or(1)));
     }
-    let took_ms = i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX);
+    // Rounded up: a step that took no time at all would read as one whose time is not known.
+    let took_ms = i64::try_from(started.elapsed().as_micros().div_ceil(1_000)).unwrap_or(i64::MAX);
     // Printed after it is recorded: what the program goes on with is what it will find again.
     let end = StepEnd::Printed { output: Blob(output.clone().into()), took_ms };
     worker.call(&Call::StepEnded { step, end })?;
