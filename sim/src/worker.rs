@@ -14,7 +14,7 @@ use ff_core::{Code, ExecutionId, LeaseId, Partition};
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 
-use crate::checker::{Waiter, result_of};
+use crate::checker::{KEY_TAG, Waiter, result_of};
 use crate::client::request;
 use crate::desk::{OpenWaitpoint, put};
 use crate::gates;
@@ -454,6 +454,8 @@ impl Holder {
         let mut args = request(world);
         let id = ExecutionId::in_partition(self.id.partition(), &world.mint());
         args["execution_id"] = json!(id);
+        // Otherwise it would take over its parent's, and pass for a second effect of the same submission.
+        args["tags"] = json!({ KEY_TAG: id });
         let place = (id.partition(), ff_core::execution::Execution::key_of(&self.id));
         let namespace = world.checker().facts.executions.get(&place).map(|seen| seen.document.namespace.clone());
         if let (Some(namespace), Some(args)) = (namespace.filter(|name| name != "default"), args.as_object_mut()) {
