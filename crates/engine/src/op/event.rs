@@ -9,7 +9,7 @@ use ff_core::op::{
     ListExecutionEventsOutcome,
 };
 use ff_core::{Partition, Result};
-use ff_store::{LogPage, LogStart};
+use ff_store::{Answer, LogPage, LogStart, Query};
 use serde::{Deserialize, Serialize};
 
 use crate::board::Listener;
@@ -178,20 +178,21 @@ impl Rooms {
         limit: usize,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Round> {
-        let reads =
-            self.transactor.flow_partitions().map(|partition| {
-                let ahead_ms = self.transactor.now_in(partition) - self.transactor.now();
-                let start = mark.start(partition, ahead_ms);
-                async move {
-                    (partition, ahead_ms, self.transactor.store().log(partition, logs::events(), start, limit).await)
-                }
-            });
+        let reads = self.transactor.flow_partitions().map(|partition| {
+            let ahead_ms = self.transactor.now_in(partition) - self.transactor.now();
+            let start = mark.start(partition, ahead_ms);
+            let query = Query::Log { log: logs::events(), start, limit };
+            async move { (partition, ahead_ms, self.transactor.read(partition, vec![query]).await) }
+        });
         let mut round = Round { items: Vec::new(), gap: false, more: false };
         let mut records = Vec::new();
         // Events behind the end of a page that was full must not be overtaken by younger events elsewhere.
         let mut horizon = i64::MAX;
-        for (partition, ahead_ms, page) in futures_util::future::join_all(reads).await {
-            let page = page?;
+        for (partition, ahead_ms, answers) in futures_util::future::join_all(reads).await {
+            let answers = answers?;
+            // A log that was read long before another one may have got events since that are older than those of the other.
+            horizon = horizon.min(answers.at - ahead_ms + SKEW_MS / 2);
+            let page = answers.into_only(Answer::into_log)?;
             round.gap |= mark.gap(partition, &page, begins);
             mark.retreat(partition, &page);
             if begins {
@@ -199,6 +200,7 @@ impl Rooms {
             }
             if let Some(last) = page.records.last().filter(|_| page.records.len() == limit) {
                 horizon = horizon.min(last.at - ahead_ms);
+                round.more = true;
             }
             records.extend(page.records.into_iter().map(|record| (record.at - ahead_ms, partition, record)));
         }
@@ -212,7 +214,6 @@ impl Rooms {
             let event = self.transactor.readable_record::<Event>(&logs::events(), &record.record);
             round.items.extend(event.filter(&wanted).map(|event| view::event_view(partition, &record, event)));
         }
-        round.more |= horizon != i64::MAX;
         Ok(round)
     }
 }

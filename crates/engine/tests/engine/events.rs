@@ -1,11 +1,15 @@
 //! Subscriptions over all partitions.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::support::Harness;
+use ff_core::id::Mint;
 use ff_core::op::{Complete, ListEvents};
-use ff_core::{Code, PartitionConfig};
+use ff_core::{Code, ExecutionId, Partition, PartitionConfig};
 use ff_engine::Options;
+use ff_store::Query;
+use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
 async fn many_partitions() -> Harness {
@@ -153,5 +157,36 @@ async fn a_cursor_taken_on_a_log_that_was_emptied_sees_no_gap_in_what_comes_afte
     run_one(&h, json!({})).await;
     let page = h.must::<ListEvents>(json!({ "cursor": empty.next_cursor })).await;
     assert_eq!((page.items.len(), page.gap), (3, false));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_while_another_partition_was_slow_to_answer_is_not_passed_over() {
+    let partitions = Some(PartitionConfig { flow: 2, budget: 1, quota: 1 });
+    let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
+    let run_in = async |number: u8, partition: u16| {
+        let mint = Mint { now_ms: h.engine.now(), random: [number; 10] };
+        run_one(&h, json!({ "execution_id": ExecutionId::in_partition(Partition::flow(partition), &mint) })).await;
+    };
+    // The first look reads one log at once and the other one half a minute later.
+    let mut slow = true;
+    trouble.begin(move |call| {
+        let Call::Read { partition, queries } = call else { return Plan::default() };
+        let reads_log = queries.iter().any(|query| matches!(query, Query::Log { .. }));
+        if partition != Partition::flow(1) || !reads_log || !std::mem::take(&mut slow) {
+            return Plan::default();
+        }
+        Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_secs(30)))), ..Plan::default() }
+    });
+    let (first, ()) = tokio::join!(h.must::<ListEvents>(json!({})), async {
+        h.pass(1_000).await;
+        run_in(1, 0).await;
+        h.pass(28_000).await;
+        run_in(2, 1).await;
+    });
+    let mut seen = first.items;
+    seen.extend(h.must::<ListEvents>(json!({ "cursor": first.next_cursor })).await.items);
+    assert!(!first.gap);
+    assert_eq!(seen.len(), 6, "three of each: {seen:?}");
     h.finish().await;
 }
