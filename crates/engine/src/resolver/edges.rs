@@ -6,7 +6,7 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, ResumedBy};
 use ff_core::flow::Flow;
 use ff_core::planted::{Bug, planted};
-use ff_core::{Edge, EdgeState, Key, Result, SlotId, index, limits};
+use ff_core::{Edge, EdgeState, Indexed, Key, Result, SlotId, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
 
 use super::queue::Progress;
@@ -243,6 +243,8 @@ impl Round {
             let effects = self.effects.entry(key.clone()).or_default();
             if resolve_edge(&mut edge, upstream, child, tx.now, effects)?.is_some() {
                 tx.save(&edge);
+                // A commit that leaves some of its edges for later does not write it, and it may be replayed meanwhile.
+                tx.pin(&upstream.key());
                 if let Some(wait) = child.waits_for_child(&upstream.id) {
                     journal::append_decided(tx, child, &[child_entry(&wait, upstream)]).await?;
                     child.wake(ResumedBy::Child, tx.now);
@@ -342,7 +344,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use ff_core::op::{Claim, Complete, CreateFlow, Operation, create_flow};
+    use ff_core::PublicState;
+    use ff_core::op::{Claim, Complete, CreateFlow, Fail, GetExecution, Operation, ReplayExecution, create_flow};
     use ff_store::memory::{Call, Faults, MemoryStore, Plan};
     use serde_json::json;
 
@@ -359,6 +362,21 @@ mod tests {
         fn plan(&self, call: Call<'_>) -> Plan {
             let child = matches!(call, Call::Read { queries: [Query::Documents(keys)], .. } if keys.len() == 1);
             if !child || !self.0.swap(false, Ordering::SeqCst) {
+                return Plan::default();
+            }
+            #[expect(clippy::disallowed_methods, reason = "a test has patience in virtual time")]
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(50));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+    }
+
+    /// The first commit takes a while, once it is armed.
+    #[derive(Default)]
+    struct SlowCommit(AtomicBool);
+
+    impl Faults for SlowCommit {
+        fn plan(&self, call: Call<'_>) -> Plan {
+            if !matches!(call, Call::Commit { .. }) || !self.0.swap(false, Ordering::SeqCst) {
                 return Plan::default();
             }
             #[expect(clippy::disallowed_methods, reason = "a test has patience in virtual time")]
@@ -401,5 +419,38 @@ mod tests {
         let found = engine.store().documents(partition, vec![Execution::key_of(&executions["b"])]).await.unwrap();
         let child = <Execution as ff_core::Document>::decode(&found[0].as_ref().unwrap().body).unwrap();
         assert!(child.is_eligible(), "{child:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_is_replayed_meanwhile_decides_about_nobody() {
+        let slow = Arc::new(SlowCommit::default());
+        let store = MemoryStore::with_clock(Arc::new(|| 1_800_000_000_000)).with_faults(slow.clone());
+        let options = Options { services: false, ..Options::default() };
+        let engine = Engine::start(Arc::new(store), Arc::new(TokioEnv::current()), options).await.unwrap();
+        let policy = json!({ "retry": { "max_retries": 0 } });
+        let node = |name: &str| json!({ "name": name, "request": { "kind": "test", "policy": policy } });
+        let edges = ["b", "c", "d"].map(|to| json!({ "from": "a", "to": to }));
+        let graph = json!({ "nodes": [node("a"), node("b"), node("c"), node("d")], "edges": edges });
+        let create_flow::Outcome::Created { executions, .. } = call::<CreateFlow>(&engine, graph).await else {
+            panic!("the flow is new")
+        };
+        let claim = json!({ "instance_id": "w", "lanes": ["default"] });
+        let task = call::<Claim>(&engine, claim).await.tasks.remove(0);
+        let failure = json!({ "execution_id": task.execution_id, "fence": task.fence, "reason": "broke" });
+        call::<Fail>(&engine, failure).await;
+        let partition = task.execution_id.partition();
+        let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
+        // Less than all of its edges go into one commit, which therefore does not change the upstream itself.
+        slow.0.store(true, Ordering::SeqCst);
+        let transactor = &engine.rooms.transactor;
+        let verb = Resolve { work: &work, chunk: 1 };
+        let resolve = transactor.transact(partition, transactor.fresh_command(), &verb);
+        let replay = call::<ReplayExecution>(&engine, json!({ "execution_id": task.execution_id }));
+        let (resolved, _) = futures_util::future::join(resolve, replay).await;
+        resolved.unwrap();
+        for name in ["b", "c", "d"] {
+            let view = call::<GetExecution>(&engine, json!({ "execution_id": executions[name] })).await;
+            assert_eq!(view.public_state, PublicState::WaitingChildren, "{name} waits for the replayed one");
+        }
     }
 }
