@@ -145,7 +145,8 @@ def test_a_call_to_a_provider_waits_for_its_turn_without_its_task(server: Server
                 second = await its.submit(asks, 2)
                 await until_state(second, "delayed")
                 assert "slow-api" in (await second.explain()).model_dump_json()
-                await asyncio.to_thread(clocked.advance, minutes=2)
+                # Past its turn, and not past the lease under which it then asks again.
+                await asyncio.to_thread(clocked.advance, seconds=65)
                 assert await second.result(20) == 2
 
     run(test())
