@@ -2,7 +2,7 @@
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
-import { Deployment, closeBrowser, open, runShown } from "./support.mjs";
+import { Deployment, closeBrowser, open, shownBy } from "./support.mjs";
 import { checkAccess } from "./axe.mjs";
 
 let server;
@@ -188,15 +188,7 @@ test("the command that an act shows does the same", async (t) => {
   await server.call("PUT", "/v1/workers/shown-1", { worker_id: "w", lanes: ["idle"], capacity: 1, version: "1", nonce: crypto.randomUUID() });
   const tab = await open(server, "/");
   const { page } = tab;
-  const shown = async (path, group, name) =>
-    await t.test(`${path.split("/")[1]}: ${name}`, async () => {
-      await page.goto(server.url + path);
-      await page.getByRole("group", { name: group }).getByRole("button", { name, exact: true }).click();
-      const dialog = page.getByRole("dialog");
-      const command = await dialog.locator(".command code").innerText();
-      await dialog.getByRole("button", { name: "Back", exact: true }).click();
-      await runShown(command, server);
-    });
+  const shown = shownBy(t, page, server);
   for (const name of ["Priority", "Tags", "Hold", "Release", "Cancel", "Replay"]) await shown(`/executions/${id}`, "Actions", name);
   assert.equal((await server.call("GET", `/v1/executions/${id}`)).tags.team, "it's blue");
   // Nothing is left in the lane when it is forgotten.

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { once } from "node:events";
-import { Deployment, XSS, XSS_NAME, closeBrowser, freePort, open, runShown } from "./support.mjs";
+import { Deployment, XSS, XSS_NAME, closeBrowser, freePort, open, runShown, shownBy } from "./support.mjs";
 import { checkAccess } from "./axe.mjs";
 
 const ADMIN = "an-administrator-of-many";
@@ -335,15 +335,7 @@ test("the command that an act on jobs, webhooks and providers shows does the sam
   await server.call("POST", "/v1/providers", { name: "shown-api", max_requests: 60 });
   const tab = await open(server, "/");
   const { page } = tab;
-  const shown = async (path, group, name) =>
-    await t.test(`${path.split("/")[1]}: ${name}`, async () => {
-      await page.goto(server.url + path);
-      await page.getByRole("group", { name: group }).getByRole("button", { name, exact: true }).click();
-      const dialog = page.getByRole("dialog");
-      const command = await dialog.locator(".command code").innerText();
-      await dialog.getByRole("button", { name: "Back", exact: true }).click();
-      await runShown(command, server);
-    });
+  const shown = shownBy(t, page, server);
   await shown(`/bulk/${job.bulk_id}`, `Actions on ${job.bulk_id}`, "Stop");
   assert.equal((await server.call("GET", `/v1/bulk/${job.bulk_id}`)).state, "cancelled");
   for (const name of ["Test", "Pause", "Resume", "Delete"]) await shown("/webhooks/shown", "Actions on shown", name);

@@ -39,6 +39,19 @@ export async function runShown(command, deployment) {
   return stdout;
 }
 
+/** For tests of acts: opens the act of a group on a page, takes the command that its dialog shows, and runs that instead of the act. */
+export function shownBy(t, page, server) {
+  return (path, group, name) =>
+    t.test(`${path.split("/")[1]}: ${name}`, async () => {
+      await page.goto(server.url + path);
+      await page.getByRole("group", { name: group }).getByRole("button", { name, exact: true }).click();
+      const dialog = page.getByRole("dialog");
+      const command = await dialog.locator(".command code").innerText();
+      await dialog.getByRole("button", { name: "Back", exact: true }).click();
+      await runShown(command, server);
+    });
+}
+
 /** A process whose lines can be waited for. */
 class Process {
   constructor(args, { env = {}, cwd } = {}) {

@@ -12,7 +12,7 @@ import { Reservations } from "../budget/reservations";
 import { BudgetTable } from "../budget/table";
 import { Burn, DimensionUse, Pace, dimensionsOf, remember } from "../budget/use";
 import type { Budget as Status } from "../budget/use";
-import { Card, Command, Copy, Countdown, Empty, Loading, Refusal, State, When } from "../ui/basics";
+import { Card, Command, Copy, Countdown, Empty, type Fact, Facts, Loading, Refusal, State, When } from "../ui/basics";
 import { ActButtons } from "../ui/dialog";
 
 /** Budgets of a tree that a page brings. */
@@ -89,7 +89,7 @@ export function Budget({ name }: { name: string }) {
           </Card>
         </div>
         <div class="stack">
-          <Facts budget={budget} />
+          <Details budget={budget} />
           <Card title="From a terminal">
             <div class="stack">
               <Command line={`ff budget get ${quote(name)}`} />
@@ -136,9 +136,9 @@ export function atHard(budget: Status): string {
   return AT_HARD[action] ?? action;
 }
 
-function Facts({ budget }: { budget: Status }) {
+function Details({ budget }: { budget: Status }) {
   const { definition } = budget;
-  const rows: [string, preact.ComponentChildren][] = [
+  const rows: Fact[] = [
     ["at a hard limit", atHard(budget)],
     ["past a soft limit", definition.on_soft === "none" ? "nothing happens" : "a warning is counted"],
     ["begins anew", budget.next_reset_at ? <Countdown to={budget.next_reset_at} /> : "never by itself"],
@@ -158,14 +158,7 @@ function Facts({ budget }: { budget: Status }) {
   rows.push(["namespace", budget.namespace], ["created", <When at={budget.created_at} />]);
   return (
     <Card title="Details">
-      <dl class="facts">
-        {rows.map(([label, value]) => (
-          <>
-            <dt>{label}</dt>
-            <dd>{value}</dd>
-          </>
-        ))}
-      </dl>
+      <Facts facts={rows} />
     </Card>
   );
 }

@@ -8,7 +8,7 @@ import { count, shortId, span, words } from "../format";
 import { now, useAsk, useEvents, useSoon } from "../live";
 import { usePages } from "../pages";
 import { link, query, setQuery } from "../router";
-import { Card, Command, Copy, Countdown, Empty, Loading, Meter, Refusal, State, Tags, When, Words } from "../ui/basics";
+import { Card, Command, Copy, Countdown, Empty, type Fact, Facts, Loading, Meter, Refusal, State, Tags, When, Words } from "../ui/basics";
 import { Payload } from "../ui/payload";
 import { Table } from "../ui/table";
 import { Tabs, tabId } from "../ui/tabs";
@@ -94,7 +94,7 @@ export function Execution({ id }: { id: string }) {
           </section>
         </div>
         <div class="stack">
-          <Facts execution={execution} />
+          <Details execution={execution} />
         </div>
       </div>
     </>
@@ -193,9 +193,9 @@ function attemptWords({ attempt, retry_count: retries, reclaim_count: reclaims, 
   return `${attempt}${said.length > 0 ? ` (${said.join(", ")})` : ""}`;
 }
 
-function Facts({ execution }: { execution: View }) {
+function Details({ execution }: { execution: View }) {
   const ran = execution.started_at ? (execution.completed_at ?? now.value) - execution.started_at : undefined;
-  const rows: [string, preact.ComponentChildren][] = [
+  const rows: Fact[] = [
     ["id", <><code>{execution.execution_id}</code><Copy text={execution.execution_id} what="the id" /></>],
     ["lane", <a href={link(["executions"], { lane: execution.lane })}>{execution.lane}</a>],
     ["namespace", execution.namespace],
@@ -225,14 +225,7 @@ function Facts({ execution }: { execution: View }) {
   return (
     <>
       <Card title="Details">
-        <dl class="facts">
-          {rows.map(([name, value]) => (
-            <>
-              <dt>{name}</dt>
-              <dd>{value}</dd>
-            </>
-          ))}
-        </dl>
+        <Facts facts={rows} />
       </Card>
       <Card title="From a terminal">
         <div class="stack">

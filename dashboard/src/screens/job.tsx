@@ -8,7 +8,7 @@ import type { Job } from "../bulk/words";
 import { count, shortId, words } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
 import { link } from "../router";
-import { Card, Command, Copy, Empty, Loading, Meter, Refusal, Tags, When } from "../ui/basics";
+import { Card, Command, Copy, Empty, type Fact, Facts, Loading, Meter, Refusal, Tags, When } from "../ui/basics";
 import { Table } from "../ui/table";
 import { JobState } from "./jobs";
 
@@ -46,7 +46,7 @@ export function JobScreen({ id }: { id: string }) {
   if (!job) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={asked.error.value} />;
   const { progress } = job;
   const filter = filterWords(job.filter);
-  const facts: [string, preact.ComponentChildren][] = [
+  const facts: Fact[] = [
     ["id", <><code>{job.bulk_id}</code><Copy text={job.bulk_id} what="the id" /></>],
     ["namespace", job.namespace],
     ["begun by", job.created_by],
@@ -115,14 +115,7 @@ export function JobScreen({ id }: { id: string }) {
             {filter.length === 0 ? <p class="muted">All of the namespace.</p> : <span class="row tight">{filter.map((one) => <span class="tag">{one}</span>)}</span>}
           </Card>
           <Card title="Details">
-            <dl class="facts">
-              {facts.map(([label, value]) => (
-                <>
-                  <dt>{label}</dt>
-                  <dd>{value}</dd>
-                </>
-              ))}
-            </dl>
+            <Facts facts={facts} />
           </Card>
           <Card title="From a terminal">
             <div class="stack">

@@ -6,7 +6,7 @@ import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { may } from "../session";
 import { OVERLAP_WORDS, ScheduleActs } from "../schedule/acts";
-import { Card, Command, Countdown, Empty, Loading, Refusal, State, When } from "../ui/basics";
+import { Card, Command, Countdown, Empty, type Fact, Facts, LastNote, Loading, Refusal, State, When } from "../ui/basics";
 import { Json } from "../ui/payload";
 import { Table } from "../ui/table";
 import { RunState, specWords } from "./schedules";
@@ -32,7 +32,7 @@ export function Schedule({ name }: { name: string }) {
   }
   const schedule = asked.data.value;
   if (!schedule) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={asked.error.value} />;
-  const facts: [string, preact.ComponentChildren][] = [
+  const facts: Fact[] = [
     ["runs", specWords(schedule.spec)],
     ["while a run has not ended", OVERLAP_WORDS[schedule.overlap]],
     ["after an outage", catchUpWords(schedule.catch_up)],
@@ -51,11 +51,7 @@ export function Schedule({ name }: { name: string }) {
         <h1>{schedule.name}</h1>
         {may("operator") && <ScheduleActs schedule={schedule} done={asked.refresh} all />}
       </div>
-      {schedule.note && (
-        <section class={`notice s-${schedule.state}`} aria-label="What was last said about it">
-          {schedule.note.text || words(schedule.state)} <span class="small muted">by {schedule.note.by}</span> <When at={schedule.note.at} />
-        </section>
-      )}
+      <LastNote state={schedule.state} note={schedule.note} />
       <div class="grid-side">
         <div class="stack">
           <Card title="Last runs" tools={<a href={link(["executions"], { schedule: schedule.name })}>All that are kept</a>} flush>
@@ -105,14 +101,7 @@ export function Schedule({ name }: { name: string }) {
             </Card>
           )}
           <Card title="Details">
-            <dl class="facts">
-              {facts.map(([label, value]) => (
-                <>
-                  <dt>{label}</dt>
-                  <dd>{value}</dd>
-                </>
-              ))}
-            </dl>
+            <Facts facts={facts} />
           </Card>
           <Card title="From a terminal">
             <Command line={`ff schedule get ${quote(schedule.name)}`} />

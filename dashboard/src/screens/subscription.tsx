@@ -5,7 +5,7 @@ import { count, quote, span, words } from "../format";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
 import { link, namespace } from "../router";
 import { may } from "../session";
-import { Card, Command, Empty, Loading, Refusal, State, When } from "../ui/basics";
+import { Card, Command, Empty, type Fact, Facts, LastNote, Loading, Refusal, State, When } from "../ui/basics";
 import { ActButtons } from "../ui/dialog";
 import { Json } from "../ui/payload";
 import { Table } from "../ui/table";
@@ -30,7 +30,7 @@ export function Subscription({ name }: { name: string }) {
   if (!subscription) return asked.error.value === undefined ? <Loading lines={8} /> : <Refusal page error={asked.error.value} />;
   const { target, retry } = subscription;
   const webhook = "webhook" in target ? target.webhook : undefined;
-  const facts: [string, preact.ComponentChildren][] = [
+  const facts: Fact[] = [
     ["events", eventWords(subscription.filter)],
     ["leads to", webhook ? <>a request to <code>{webhook.url}</code></> : "an execution"],
     ["events delivered", count(subscription.delivery_count)],
@@ -47,11 +47,7 @@ export function Subscription({ name }: { name: string }) {
         <h1>{subscription.name}</h1>
         {may("operator") && <SubscriptionActs subscription={subscription} done={asked.refresh} all />}
       </div>
-      {subscription.note && (
-        <section class={`notice s-${subscription.state}`} aria-label="What was last said about it">
-          {subscription.note.text || words(subscription.state)} <span class="small muted">by {subscription.note.by}</span> <When at={subscription.note.at} />
-        </section>
-      )}
+      <LastNote state={subscription.state} note={subscription.note} />
       {subscription.gaps > 0 && (
         <section class="notice s-bad" aria-label="Lost events">
           The log of events no longer reached back to where this subscription was, {subscription.gaps === 1 ? "once" : `${count(subscription.gaps)} times`}: events were lost to it.
@@ -89,14 +85,7 @@ export function Subscription({ name }: { name: string }) {
         </Card>
         <div class="stack">
           <Card title="Details">
-            <dl class="facts">
-              {facts.map(([label, value]) => (
-                <>
-                  <dt>{label}</dt>
-                  <dd>{value}</dd>
-                </>
-              ))}
-            </dl>
+            <Facts facts={facts} />
           </Card>
           {"execution" in target && (
             <Card title="What it creates">

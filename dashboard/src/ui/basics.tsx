@@ -164,6 +164,33 @@ export function Card({ title, tools, children, flush = false }: { title: Compone
   );
 }
 
+/** What a fact is called, and what it says. */
+export type Fact = [string, ComponentChildren];
+
+/** Facts about the subject of a screen, one below the other. */
+export function Facts({ facts }: { facts: Fact[] }) {
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </>
+      ))}
+    </dl>
+  );
+}
+
+/** The note with which a person last paused or resumed the subject of a screen. */
+export function LastNote({ state, note }: { state: string; note: { text?: string | null; by: string; at: number } | null | undefined }) {
+  if (!note) return null;
+  return (
+    <section class={`notice s-${state}`} aria-label="What was last said about it">
+      {note.text || words(state)} <span class="small muted">by {note.by}</span> <When at={note.at} />
+    </section>
+  );
+}
+
 /** Tags, each a link to what else has it. */
 export function Tags({ tags }: { tags: Record<string, string> | undefined }) {
   const entries = Object.entries(tags ?? {});
