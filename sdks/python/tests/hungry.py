@@ -14,6 +14,8 @@ import flowfabric as ff
 FOLDER = Path(os.environ["FOLDER"])
 #: On top of what the process has when it begins to work.
 MEMORY_BYTES = 256 << 20
+#: Memory that is used up also fails heartbeats: a lease outlives many of them.
+LEASE_TTL_S = 10.0
 
 
 @ff.task("hungry", retries=0)
@@ -43,4 +45,4 @@ if __name__ == "__main__":
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    ff.Worker([hungry, steady], lanes=[os.environ["LANE"]], lease_ttl=1.0).run()
+    ff.Worker([hungry, steady], lanes=[os.environ["LANE"]], lease_ttl=LEASE_TTL_S).run()
