@@ -149,7 +149,19 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     let delayed = w.submit(member(json!({ "delay_until": 4_000_000_000_000i64 }))).await;
     let waiting = w.submit(member(json!({}))).await;
     let cancel = json!({ "flow_id": flow["flow_id"], "policy": "cancel_all", "reason": "enough", "wait": true });
-    let cancelled = w.must("cancel_flow", cancel.clone()).await;
+    // Claims that go on meanwhile: what they bring started before the answer, or not at all.
+    let claims = async {
+        let mut started = Vec::new();
+        for _ in 0..5 {
+            started.extend(w.claim_with(json!({ "wait_ms": 0 })).await);
+        }
+        started
+    };
+    let (cancelled, started) = tokio::join!(w.must("cancel_flow", cancel.clone()), claims);
+    for task in started {
+        let complete = json!({ "execution_id": task["execution_id"], "fence": task["fence"] });
+        w.refused("complete", complete, Code::LeaseRevoked).await;
+    }
     assert_eq!((cancelled["outcome"].as_str(), cancelled["policy"].as_str()), (Some("cancelled"), Some("cancel_all")));
     for id in [&active, &suspended, &delayed, &waiting] {
         w.is(id, "cancelled").await;

@@ -406,6 +406,102 @@ pub(crate) async fn s42_a_charge_counts_in_everything_a_budget_stands_under(w: W
     assert_eq!(names, ["acme", "acme/ada", "acme/bob"]);
 }
 
+pub(crate) async fn s42_usage_leaves_a_rolling_window_and_lets_in_what_waits(w: World) {
+    let rolling = json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "rolling_ms": 5_000 });
+    w.must("create_budget", rolling.clone()).await;
+    assert_eq!(w.must("create_budget", rolling).await["outcome"], "already_exists");
+    let (id, fence) = w.in_hand(json!({ "budget_ids": ["team"] })).await;
+    let call = |key: &str| json!({ "execution_id": id, "fence": fence, "key": key });
+    let reserve = |key: &str, tokens: i64| merged(call(key), json!({ "amounts": { "tokens": tokens } }));
+    w.must("reserve_spend", reserve("a", 10)).await;
+    w.must("settle_spend", merged(call("a"), json!({ "actual": { "tokens": 9 } }))).await;
+    let refused = w.must("reserve_spend", reserve("b", 2)).await;
+    assert_eq!((refused["outcome"].as_str(), refused["left"].as_i64()), (Some("refused"), Some(1)), "{refused}");
+    let fits_at = refused["next_reset_at"].as_i64().expect("the instant at which it fits");
+    let status = w.must("get_budget", json!({ "name": "team" })).await;
+    assert_eq!(status["standing"]["tokens"]["frees_at"], json!(fits_at), "{status}");
+    w.must("report_budget_usage", json!({ "name": "team", "usage": { "tokens": 1 } })).await;
+    let waiting = w.submit(json!({ "budget_ids": ["team"] })).await;
+    w.is_held_back(&waiting).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(waiting), "what was spent has left the window");
+    w.until("all of it leaves", async || standing(&w, "team").await == (0, 0, 0, 10)).await;
+    w.must("reserve_spend", reserve("b", 10)).await;
+    let both = json!({ "name": "team", "rolling_ms": 2_000, "reset_interval_ms": 2_000 });
+    assert_eq!(w.refused("update_budget", both, Code::Invalid).await["field"], "rolling_ms");
+    let fixed = w.must("update_budget", json!({ "name": "team", "reset_interval_ms": 3_600_000 })).await;
+    assert_eq!((&fixed["definition"]["rolling_ms"], fixed["next_reset_at"].is_i64()), (&json!(0), true), "{fixed}");
+}
+
+pub(crate) async fn s42_an_estimate_is_held_by_the_claim_and_waits_for_its_room(w: World) {
+    w.must("create_budget", json!({ "name": "team", "dimensions": { "tokens": { "hard": 100 } } })).await;
+    let estimated = |tokens: i64| json!({ "budget_ids": ["team"], "policy": { "estimate": { "tokens": tokens } } });
+    let (id, fence) = w.in_hand(estimated(60)).await;
+    assert_eq!(standing(&w, "team").await, (0, 60, 0, 40));
+    let waiting = w.submit(estimated(70)).await;
+    let explained = |id: String| {
+        let w = &w;
+        async move { w.must("explain_execution", json!({ "execution_id": id })).await["reasons"][0].clone() }
+    };
+    w.nothing_to_claim().await;
+    let reason = explained(waiting.clone()).await;
+    assert_eq!(reason["code"], "estimate_too_large", "{reason}");
+    assert_eq!((&reason["details"]["left"], &reason["details"]["estimate"]), (&json!(40), &json!(70)), "{reason}");
+    let (small, small_fence) = w.in_hand(estimated(40)).await;
+    assert_eq!(standing(&w, "team").await, (0, 100, 0, 0), "smaller work goes by");
+    w.complete(&small, &small_fence, json!(1)).await;
+    let used = json!({ "execution_id": id, "fence": fence, "usage": { "tokens": 30 } });
+    assert_eq!(w.must("report_usage", used).await["budgets"]["team"]["outcome"], "ok");
+    w.until("the rest of the smaller one is back", async || standing(&w, "team").await == (30, 30, 0, 40)).await;
+    w.complete(&id, &fence, json!(1)).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(waiting), "the end of the first one made its room");
+    assert_eq!(standing(&w, "team").await, (30, 70, 0, 0));
+    w.complete(&waiting, &task["fence"], json!(1)).await;
+    w.until("all of it is back", async || standing(&w, "team").await == (30, 0, 0, 70)).await;
+    let wrong = json!({ "kind": "test", "policy": { "estimate": { "tokens": -1 } } });
+    assert_eq!(w.refused("create_execution", wrong, Code::Invalid).await["field"], "policy.estimate.tokens");
+}
+
+pub(crate) async fn s42_each_value_of_a_tag_has_a_budget_of_its_own(w: World) {
+    let limits = |hard: i64| json!({ "tokens": { "hard": hard } });
+    let acme = json!({ "name": "acme", "dimensions": limits(150), "per": "tag:customer",
+        "template": { "dimensions": limits(100) } });
+    w.must("create_budget", acme).await;
+    let of = |customer: &str| json!({ "budget_ids": ["acme"], "tags": { "customer": customer } });
+    let (x, fence) = w.in_hand(of("x")).await;
+    let call = |key: &str| json!({ "execution_id": x, "fence": fence, "key": key });
+    let reserve = |key: &str, tokens: i64| merged(call(key), json!({ "amounts": { "tokens": tokens } }));
+    w.must("reserve_spend", reserve("a", 60)).await;
+    assert_eq!((standing(&w, "acme").await, standing(&w, "acme/x").await), ((0, 60, 0, 90), (0, 60, 0, 40)));
+    let own = w.must("reserve_spend", reserve("b", 41)).await;
+    assert_eq!((own["outcome"].as_str(), own["budget"].as_str()), (Some("refused"), Some("acme/x")), "{own}");
+    w.must("settle_spend", merged(call("a"), json!({ "actual": { "tokens": 100 } }))).await;
+    assert_eq!(standing(&w, "acme/x").await, (100, 0, 40, 0));
+
+    // What the child refuses keeps nobody else out, and a raised limit of it lets its own in.
+    let blocked = w.submit(of("x")).await;
+    let (y, other) = w.in_hand(of("a b/ü")).await;
+    let above = json!({ "execution_id": y, "fence": other, "key": "a", "amounts": { "tokens": 51 } });
+    let above = w.must("reserve_spend", above).await;
+    assert_eq!((above["outcome"].as_str(), above["budget"].as_str()), (Some("refused"), Some("acme")), "{above}");
+    w.must("report_usage", json!({ "execution_id": y, "fence": other, "usage": { "tokens": 7 } })).await;
+    assert_eq!(standing(&w, "acme/a%20b%2Fü").await, (7, 0, 0, 93));
+    w.is_held_back(&blocked).await;
+    let explained = w.must("explain_execution", json!({ "execution_id": blocked })).await;
+    assert_eq!(explained["reasons"][0]["details"]["budget"], "acme/x", "{explained}");
+    let raised = json!({ "name": "acme", "template": { "dimensions": limits(120) } });
+    w.must("update_budget", raised).await;
+    assert_eq!(w.claim().await["execution_id"], json!(blocked), "children follow their template");
+
+    let tree = w.must("get_budget_tree", json!({ "name": "acme" })).await;
+    let names: Vec<String> =
+        tree["items"].as_array().into_iter().flatten().map(|budget| text(&budget["name"])).collect();
+    assert_eq!(names, ["acme", "acme/a%20b%2Fü", "acme/x"]);
+    let lonely = json!({ "name": "lonely", "dimensions": limits(1), "per": "tag:customer" });
+    assert_eq!(w.refused("create_budget", lonely, Code::Invalid).await["field"], "template");
+}
+
 pub(crate) async fn s45_a_provider_that_says_too_much_is_closed_everywhere_and_opens_by_itself(w: World) {
     w.must("create_provider", json!({ "name": "model", "window_ms": 1_000, "max_requests": 60, "max_tokens": 9_000 }))
         .await;

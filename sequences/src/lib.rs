@@ -109,6 +109,9 @@ sequences! {
     governance::s42_a_killed_holder_settles_at_the_reserve_and_a_new_lease_reserves_anew,
     governance::s42_a_budget_asks_one_question_for_all_that_wait,
     governance::s42_a_charge_counts_in_everything_a_budget_stands_under,
+    governance::s42_usage_leaves_a_rolling_window_and_lets_in_what_waits,
+    governance::s42_an_estimate_is_held_by_the_claim_and_waits_for_its_room,
+    governance::s42_each_value_of_a_tag_has_a_budget_of_its_own,
     sharing::s43_a_tenant_with_one_does_not_wait_for_a_tenant_with_many,
     sharing::s44_ten_workers_never_run_two_under_a_key_of_one,
     sharing::s44_a_singleton_is_one_while_it_waits_or_runs,
@@ -119,6 +122,7 @@ sequences! {
     journal::s52_a_function_continues_as_new_a_thousand_times,
     subscriptions::s53_each_event_is_delivered_once_or_is_a_dead_letter,
     subscriptions::s53_a_subscription_is_filtered_paused_tested_and_removed,
+    subscriptions::s53_waits_breaches_and_creations_are_events_too,
 }
 
 static QUIET: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());

@@ -47,11 +47,32 @@ pub(crate) async fn s18_deadlines_and_attempt_timeouts(w: World) {
     let suspend = json!({ "execution_id": suspended, "fence": other, "reason": "signal", "condition": { "any": [] } });
     w.must("suspend", suspend).await;
     let delayed = w.submit(merged(deadline.clone(), json!({ "delay_until": 4_000_000_000_000i64 }))).await;
-    let held = w.submit(deadline).await;
+    let held = w.submit(deadline.clone()).await;
     w.must("hold_execution", json!({ "execution_id": held })).await;
-    for id in [&active, &suspended, &delayed, &held] {
+    let flow = w.must("create_flow", json!({ "kind": "test" })).await;
+    let upstream = w.submit(json!({ "flow_id": flow["flow_id"], "delay_until": 4_000_000_000_000i64 })).await;
+    let waits = json!({ "flow_id": flow["flow_id"], "dependencies": [{ "upstream": upstream }] });
+    let blocked = w.submit(merged(deadline.clone(), waits)).await;
+    w.must("create_budget", json!({ "name": "spent", "dimensions": { "tokens": { "hard": 1 } } })).await;
+    w.must("report_budget_usage", json!({ "name": "spent", "usage": { "tokens": 1 } })).await;
+    let unpaid = w.submit(merged(deadline.clone(), json!({ "budget_ids": ["spent"] }))).await;
+    for id in [&active, &suspended, &delayed, &held, &blocked, &unpaid] {
         w.becomes(id, "expired").await;
+        let state = w.get(id).await["state"].clone();
+        assert_eq!(
+            (&state["ownership_state"], &state["eligibility_state"]),
+            (&json!("unowned"), &json!("not_applicable"))
+        );
     }
+    w.nothing_to_claim().await;
+    // What an expired one held is free again: the next under the same quota runs.
+    w.must("create_quota", json!({ "name": "one", "max_concurrent": 1 })).await;
+    let (holder, _) = w.in_hand(merged(deadline, json!({ "quota_policy_id": "one" }))).await;
+    let next = w.submit(json!({ "quota_policy_id": "one" })).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(next), "the slot of the one that expired");
+    w.is(&holder, "expired").await;
+    w.complete(&next, &task["fence"], json!(1)).await;
     let complete = json!({ "execution_id": active, "fence": fence });
     let details = w.refused("complete", complete, Code::ExecutionNotActive).await;
     assert_eq!(details["terminal_outcome"], "expired");
@@ -77,6 +98,13 @@ pub(crate) async fn s19_every_end_can_be_replayed(w: World) {
     w.must("cancel_execution", json!({ "execution_id": cancelled })).await;
     let expired = w.submit(json!({ "deadline_at": 1_000 })).await;
     w.becomes(&expired, "expired").await;
+    let flow = w.must("create_flow", json!({ "kind": "test" })).await;
+    let member = |more: serde_json::Value| merged(merged(json!({ "flow_id": flow["flow_id"] }), no_retries()), more);
+    let upstream = w.submit(member(json!({}))).await;
+    let skipped = w.submit(member(json!({ "dependencies": [{ "upstream": upstream }] }))).await;
+    let task = w.claim().await;
+    w.fail_for_good(&task).await;
+    w.becomes(&skipped, "skipped").await;
     for id in [&completed, &failed, &cancelled, &expired] {
         let replayed = w.must("replay_execution", json!({ "execution_id": id })).await;
         assert_eq!((replayed["public_state"].as_str(), replayed["replay_count"].as_u64()), (Some("waiting"), Some(1)));
@@ -92,6 +120,17 @@ pub(crate) async fn s19_every_end_can_be_replayed(w: World) {
         w.must("cancel_execution", json!({ "execution_id": completed })).await;
     }
     w.refused("replay_execution", json!({ "execution_id": completed }), Code::MaxReplaysExhausted).await;
+
+    // A skipped member waits again for what had failed, and runs when that has succeeded after all.
+    let replayed = w.must("replay_execution", json!({ "execution_id": skipped })).await;
+    assert_eq!(replayed["public_state"], "waiting_children", "{replayed}");
+    w.must("replay_execution", json!({ "execution_id": upstream })).await;
+    let task = w.claim().await;
+    assert_eq!(task["execution_id"], json!(upstream));
+    w.complete(&upstream, &task["fence"], json!(1)).await;
+    let task = w.claim().await;
+    assert_eq!((task["execution_id"].as_str(), task["claim_kind"].as_str()), (Some(skipped.as_str()), Some("replay")));
+    w.complete(&skipped, &task["fence"], json!(2)).await;
 }
 
 pub(crate) async fn s21_a_stream_is_appended_read_tailed_and_closed(w: World) {
@@ -135,7 +174,26 @@ pub(crate) async fn s23_cancel_ends_every_state(w: World) {
     let suspend =
         json!({ "execution_id": suspended, "fence": other, "reason": "approval", "condition": { "any": [] } });
     w.must("suspend", suspend).await;
-    for id in [&waiting, &delayed, &held, &active, &suspended] {
+    let flow = w.must("create_flow", json!({ "kind": "test" })).await;
+    let upstream = w.submit(json!({ "flow_id": flow["flow_id"], "delay_until": 4_000_000_000_000i64 })).await;
+    let waits = json!({ "flow_id": flow["flow_id"], "dependencies": [{ "upstream": upstream }] });
+    let blocked = w.submit(waits).await;
+    w.must("create_budget", json!({ "name": "spent", "dimensions": { "tokens": { "hard": 1 } } })).await;
+    w.must("report_budget_usage", json!({ "name": "spent", "usage": { "tokens": 1 } })).await;
+    let unpaid = w.submit(json!({ "budget_ids": ["spent"], "lane": "unpaid" })).await;
+    w.until("the one without money is held back", async || {
+        assert!(w.claim_with(json!({ "lanes": ["unpaid"], "wait_ms": 0 })).await.is_none());
+        w.state(&unpaid).await == "rate_limited"
+    })
+    .await;
+    let retried = w.submit(json!({ "lane": "retried" })).await;
+    let task = w.claim_with(json!({ "lanes": ["retried"] })).await.expect("the one to retry");
+    w.must("fail", json!({ "execution_id": retried, "fence": task["fence"], "reason": "broke" })).await;
+    let granted = w.submit(json!({ "lane": "granted" })).await;
+    let ask = json!({ "instance_id": "w-1", "lanes": ["granted"], "mode": "grant", "grant_ttl_ms": 60_000, "wait_ms": 10_000 });
+    let grant = w.must("claim", ask).await["grants"][0].clone();
+    assert_eq!(grant["execution_id"], json!(granted));
+    for id in [&waiting, &delayed, &held, &active, &suspended, &blocked, &unpaid, &retried, &granted] {
         let answer = w.must("cancel_execution", json!({ "execution_id": id, "reason": "enough" })).await;
         assert_eq!(answer["outcome"], "cancelled", "{answer}");
         w.is(id, "cancelled").await;
@@ -147,6 +205,17 @@ pub(crate) async fn s23_cancel_ends_every_state(w: World) {
     }
     w.refused("complete", json!({ "execution_id": active, "fence": fence }), Code::LeaseRevoked).await;
     w.nothing_to_claim().await;
+    for lane in ["elsewhere", "unpaid", "retried", "granted"] {
+        assert!(w.claim_with(json!({ "lanes": [lane], "wait_ms": 0 })).await.is_none(), "{lane}");
+    }
+    let used = json!({ "instance_id": "w-1", "grant_id": grant["grant_id"], "execution_id": granted });
+    let refused = w.call("claim_from_grant", used).await;
+    assert!(refused.is_err(), "{refused:?}");
+    // Each is found under its end, and under no other state.
+    let listed = w.must("list_executions", json!({ "state": "cancelled" })).await;
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(9), "{listed}");
+    let open = w.must("list_executions", json!({ "open": true })).await;
+    assert_eq!(open["items"].as_array().map(Vec::len), Some(1), "only the upstream: {open}");
     let (completed, fence) = w.in_hand(json!({})).await;
     w.complete(&completed, &fence, json!(1)).await;
     let answer = w.must("cancel_execution", json!({ "execution_id": completed })).await;

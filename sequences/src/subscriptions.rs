@@ -150,3 +150,79 @@ pub(crate) async fn s53_a_subscription_is_filtered_paused_tested_and_removed(wor
         json!({ "name": "bad", "target": { "execution": merged(json!({ "kind": "k" }), json!({ "input": 1 })) } });
     world.refused("create_subscription", bad, Code::Invalid).await;
 }
+
+/// Takes deliveries until there are so many; answers with their messages in no order that means anything.
+async fn messages(world: &World, count: usize) -> Vec<Value> {
+    let mut messages = Vec::new();
+    for _ in 0..count {
+        let task = delivery(world).await;
+        world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
+        messages.push(task["input"]["payload"].clone());
+    }
+    messages
+}
+
+/// Suspensions, resumptions and breaches of budgets are events. A creation is one where a subscription asks for it, and
+/// nowhere else.
+pub(crate) async fn s53_waits_breaches_and_creations_are_events_too(world: World) {
+    let (id, fence) = world.in_hand(json!({})).await;
+    subscribe(&world, "waits", json!({ "event_types": ["suspended", "resumed", "breached"] }), 0).await;
+    let condition = json!({ "execution_id": id, "fence": fence, "reason": "approval",
+        "condition": { "any": [{ "name": "approve" }] } });
+    let suspended = world.must("suspend", condition).await;
+    let approve = json!({ "execution_id": id, "waitpoint_id": suspended["waitpoint_id"],
+        "token": suspended["token"], "name": "approve" });
+    world.must("deliver_signal", approve).await;
+    let mut told: Vec<(String, String)> = messages(&world, 2)
+        .await
+        .iter()
+        .map(|message| {
+            assert_eq!(message["data"]["event"]["execution_id"], json!(id));
+            (text(&message["type"]), text(&message["data"]["event"]["detail"]))
+        })
+        .collect();
+    told.sort();
+    let told: Vec<(&str, &str)> = told.iter().map(|(name, detail)| (name.as_str(), detail.as_str())).collect();
+    assert_eq!(told, [("resumed", "signals"), ("suspended", "approval")]);
+    let task = world.claim().await;
+    world.complete(&id, &task["fence"], json!(null)).await;
+
+    let budget = json!({ "name": "team", "dimensions": { "tokens": { "hard": 100, "soft": 50 } } });
+    world.must("create_budget", budget).await;
+    let spend = async |amount: i64| {
+        let args = json!({ "name": "team", "usage": { "tokens": amount } });
+        text(&world.must("report_budget_usage", args).await["outcome"])
+    };
+    let spent = [spend(60).await, spend(1).await, spend(60).await, spend(60).await];
+    assert_eq!(spent, ["soft_breach", "soft_breach", "hard_breach", "hard_breach"]);
+    world.must("reset_budget", json!({ "name": "team" })).await;
+    assert_eq!(spend(101).await, "hard_breach", "a new window breaches anew");
+    let mut breaches = Vec::new();
+    for message in messages(&world, 3).await {
+        let event = &message["data"]["event"];
+        assert_eq!((&message["type"], &event["execution_id"]), (&json!("breached"), &Value::Null));
+        let breach = &event["breach"];
+        assert_eq!((&breach["budget"], &breach["dimension"]), (&json!("team"), &json!("tokens")));
+        breaches.push((text(&breach["level"]), breach["current"].as_i64(), breach["limit"].as_i64()));
+    }
+    breaches.sort();
+    let expected = [("hard", 0, 100), ("hard", 61, 100), ("soft", 60, 50)];
+    assert_eq!(breaches, expected.map(|(level, current, limit)| (level.to_owned(), Some(current), Some(limit))));
+
+    // No subscription asked for creations so far, so the log has none.
+    let page = world.must("list_events", json!({ "kinds": ["creation"] })).await;
+    assert_eq!(page["items"], json!([]));
+    subscribe(&world, "births", json!({ "event_types": ["created"], "kinds": ["test"] }), 0).await;
+    // Every server knows of it within a second.
+    world
+        .until("a creation is told", async || {
+            world.submit(json!({ "lane": "elsewhere" })).await;
+            let wait = json!({ "lanes": ["told"], "wait_ms": 100 });
+            let Some(task) = world.claim_with(wait).await else { return false };
+            world.complete(&text(&task["execution_id"]), &task["fence"], json!(null)).await;
+            delivered(&world, &task).1 == "created"
+        })
+        .await;
+    world.must("delete_subscription", json!({ "name": "births" })).await;
+    world.must("delete_subscription", json!({ "name": "waits" })).await;
+}

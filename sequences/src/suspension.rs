@@ -69,6 +69,9 @@ pub(crate) async fn s08_a_signal_key_counts_once(w: World) {
     let again = w.must("deliver_signal", keyed("k-1")).await;
     assert_eq!((again["outcome"].as_str(), &again["existing_signal_id"]), (Some("duplicate"), &first["signal_id"]));
     w.is(&id, "suspended").await;
+    let other = merged(keyed("k-1"), json!({ "payload": { "another": "content" } }));
+    let other = w.must("deliver_signal", other).await;
+    assert_eq!((other["outcome"].as_str(), &other["existing_signal_id"]), (Some("duplicate"), &first["signal_id"]));
     assert_eq!(w.must("deliver_signal", keyed("k-2")).await["outcome"], "triggered_resume");
     w.refused("deliver_signal", keyed("k-3"), Code::WaitpointClosed).await;
 }

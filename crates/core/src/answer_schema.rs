@@ -139,6 +139,9 @@ impl AnswerSchema {
                 {
                     return refused("must be a number");
                 }
+                "multipleOf" if content.as_f64().is_none_or(|step| step <= 0.0) => {
+                    return refused("must be more than 0");
+                }
                 known if CHECKED.contains(&known) || ANNOTATIONS.contains(&known) => {}
                 _ => return refused("is a keyword that answers cannot be checked against"),
             }
@@ -322,9 +325,7 @@ fn range(object: &Map<String, Value>, number: &Number, place: &Place<'_>) -> Fit
         bound("maximum").filter(|bound| found > *bound).map(|bound| format!("must be at most {bound}")),
         bound("exclusiveMinimum").filter(|bound| found <= *bound).map(|bound| format!("must be more than {bound}")),
         bound("exclusiveMaximum").filter(|bound| found >= *bound).map(|bound| format!("must be less than {bound}")),
-        bound("multipleOf")
-            .filter(|step| *step > 0.0 && !divides(found, *step))
-            .map(|step| format!("must be a multiple of {step}")),
+        bound("multipleOf").filter(|step| !divides(found, *step)).map(|step| format!("must be a multiple of {step}")),
     ];
     broken.into_iter().flatten().next().map_or(Ok(()), |why| place.misfit(why))
 }

@@ -15,15 +15,22 @@ use crate::partition::digest16;
 use crate::usage::ReportUsageResult;
 use crate::{document, limits, text, vocabulary};
 
+mod breach;
 mod calendar;
+mod estimate;
 mod path;
 mod question;
+mod rolling;
 mod spend;
+mod template;
 
+pub use breach::Breaches;
 pub use calendar::{CalendarUnit, CalendarWindow};
 pub use path::{Path, Reserve, ReserveRequest, Settled, names_to, parent_of, root_of};
 pub use question::{BudgetAnswer, BudgetQuestion, BudgetQuestionView};
+pub use rolling::WindowPart;
 pub use spend::{Amounts, ClosedWindow, SpendRefusal, Standing};
+pub use template::{BudgetTemplate, segment_of};
 
 vocabulary! {
     /// Whether limits bind.
@@ -88,6 +95,13 @@ document! {
         "r" reset_interval_ms: i64,
         /// Usage returns to nothing with each day or month of the calendar; instead of an interval.
         "c" calendar: Option<CalendarWindow>,
+        /// Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
+        "w" rolling_ms: i64,
+        /// A child of its own for each value of a tag, as `tag:customer`. A charge of an execution that names this budget and
+        /// has the tag counts in the child as well.
+        "p" per: Option<String>,
+        /// The definition that those children are made with, by their first use.
+        "k" template: Option<BudgetTemplate>,
     }
 }
 
@@ -106,6 +120,13 @@ impl BudgetDefinition {
                 return Err(Error::invalid("calendar", "and reset_interval_ms exclude each other"));
             }
         }
+        if self.rolling_ms != 0 {
+            text::within("rolling_ms", self.rolling_ms, limits::BUDGET_RESET_MIN_MS..=limits::DURATION_MAX_MS)?;
+            if self.reset_interval_ms != 0 || self.calendar.is_some() {
+                return Err(Error::invalid("rolling_ms", "excludes reset_interval_ms and calendar"));
+            }
+        }
+        self.validate_template()?;
         validate_dimensions(&self.dimensions)
     }
 }
@@ -141,6 +162,10 @@ pub struct BudgetChange {
     pub reset_interval_ms: Option<i64>,
     /// Usage returns to nothing with each day or month, instead of an interval.
     pub calendar: Option<CalendarWindow>,
+    /// Usage counts for so long, instead of an interval; 0 is for ever.
+    pub rolling_ms: Option<i64>,
+    /// The definition of its children by tag; those that no person has changed follow it.
+    pub template: Option<BudgetTemplate>,
 }
 
 /// Why a budget refuses admission.
@@ -154,7 +179,7 @@ pub struct BudgetRefusal {
     pub reserved: i64,
     /// Its hard limit.
     pub limit: i64,
-    /// When usage returns to nothing by itself.
+    /// When usage returns to nothing by itself; of a rolling window when there is room again unless more is spent.
     pub next_reset_at: Option<i64>,
 }
 
@@ -207,6 +232,20 @@ document! {
         "q" question: BudgetQuestion,
         /// A person said no: the question is not asked again in this window.
         "dc" declined: bool,
+        /// The usage of a rolling window by when it leaves, the oldest first; together they are what is used.
+        "wp" parts: Vec<WindowPart>,
+        /// Until when the answer of a person counts in a rolling window; 0: there is none.
+        "au" answered_until: i64,
+        /// Tells this budget from those that had its name before; reservations of those count nothing here.
+        "in" incarnation: u64,
+        /// It was made by its first use: it follows the template of the budget above it, and leaves when it is idle.
+        "ft" from_template: bool,
+        /// When something was last charged to a child that was made by its first use.
+        "us" used_at: i64,
+        /// The limits it has passed, for subscribers.
+        "br" breaches: Breaches,
+        /// The smallest estimates that executions wait with because they did not fit, by the dimension that had no room.
+        "aw" awaited: Amounts,
     }
 }
 
@@ -223,8 +262,8 @@ impl Indexed for Budget {
         let key = self.key();
         let listing = index::listing(kind::BUDGET, &self.namespace);
         let mut entries = vec![Entry { index: listing, member: key.clone(), score: index::name_score(&self.name) }];
-        if self.next_reset_at != 0 {
-            entries.push(Due::Timer.entry(&key, self.next_reset_at));
+        if let Some(at) = self.due_at() {
+            entries.push(Due::Timer.entry(&key, at));
         }
         let root = path::root_of(&self.name);
         if root != self.name {
@@ -255,6 +294,7 @@ impl Budget {
         text::name("namespace", namespace)?;
         text::budget_name("name", name)?;
         definition.validate()?;
+        definition.validate_name_of_parent(name)?;
         let Some(existing) = existing else {
             let mut budget = Budget {
                 namespace: namespace.to_owned(),
@@ -271,6 +311,12 @@ impl Budget {
         if original || existing.definition == definition {
             return Ok(Defined::AlreadyExists);
         }
+        if existing.from_template {
+            let mut own = existing.clone();
+            own.from_template = false;
+            own.redefine(definition, now);
+            return Ok(Defined::Created(own));
+        }
         Err(definition_conflict("budget", name))
     }
 
@@ -278,7 +324,7 @@ impl Budget {
     pub fn report(&mut self, usage: &BTreeMap<String, i64>, now: i64) -> Result<ReportUsageResult> {
         self.check_usage(usage, now)?;
         let now = self.mark_updated(now);
-        self.reset_if_due(now);
+        self.come_due(now);
         let enforce = self.definition.enforcement == Enforcement::Enforce;
         let over = |hard: i64, used: i64| hard != 0 && used > hard;
         let passing: Vec<String> = usage
@@ -287,7 +333,7 @@ impl Budget {
             .map(|(dimension, _)| dimension.clone())
             .collect();
         if passing.is_empty() || !enforce {
-            self.count(usage);
+            self.count(usage, now);
         }
         if let Some(dimension) = passing.first() {
             self.breach_count += 1;
@@ -295,18 +341,23 @@ impl Budget {
             self.last_breach_dimension.clone_from(dimension);
             let (current, limit) = (self.taken(dimension), self.hard(dimension));
             let answer = ReportUsageResult::HardBreach { dimension: dimension.clone(), current, limit };
+            passing.iter().for_each(|dimension| self.passed_hard(dimension, now));
             self.exhausted.extend(passing);
+            // A dimension is exhausted until something leaves the window: this part does, if nothing else.
+            self.newest_part(now);
             return Ok(answer);
         }
-        let soft =
-            usage.iter().find(|&(dimension, delta)| *delta > 0 && over(self.soft(dimension), self.used(dimension)));
-        let Some((dimension, _)) = soft else { return Ok(ReportUsageResult::Ok) };
+        let over_soft =
+            |&(dimension, delta): &(&String, &i64)| *delta > 0 && over(self.soft(dimension), self.used(dimension));
+        let passed: Vec<&String> = usage.iter().filter(over_soft).map(|(dimension, _)| dimension).collect();
+        let Some(dimension) = passed.first() else { return Ok(ReportUsageResult::Ok) };
+        passed.iter().for_each(|dimension| self.passed_soft(dimension, now));
         self.soft_breach_count += 1;
         if self.definition.on_soft == SoftAction::None {
             return Ok(ReportUsageResult::Ok);
         }
         let (current, limit) = (self.used(dimension), self.soft(dimension));
-        Ok(ReportUsageResult::SoftBreach { dimension: dimension.clone(), current, limit })
+        Ok(ReportUsageResult::SoftBreach { dimension: (*dimension).clone(), current, limit })
     }
 
     /// Whether a report with this answer was counted, and so uses up its dedup key.
@@ -329,7 +380,7 @@ impl Budget {
             current: self.taken(dimension),
             reserved: self.reserved(dimension),
             limit: self.hard(dimension),
-            next_reset_at: (self.next_reset_at != 0).then_some(self.next_reset_at),
+            next_reset_at: self.opens_at(),
         })
     }
 
@@ -343,18 +394,9 @@ impl Budget {
         if merged == self.definition.dimensions {
             return Ok(());
         }
-        self.mark_updated(now);
-        if self.original.is_empty() {
-            self.original = definition_digest(&self.definition).to_vec().into();
-        }
-        for (dimension, new) in dimensions {
-            let raised = new.hard == 0 || new.hard > self.limit(dimension);
-            if raised {
-                self.exhausted.remove(dimension);
-                self.answered(dimension);
-            }
-        }
-        self.definition.dimensions = merged;
+        self.from_template = false;
+        let definition = BudgetDefinition { dimensions: merged, ..self.definition.clone() };
+        self.redefine(definition, now);
         Ok(())
     }
 
@@ -366,34 +408,62 @@ impl Budget {
         definition.enforcement = change.enforcement.unwrap_or(definition.enforcement);
         definition.on_hard = change.on_hard.unwrap_or(definition.on_hard);
         definition.on_soft = change.on_soft.unwrap_or(definition.on_soft);
-        if let Some(interval) = change.reset_interval_ms {
-            (definition.reset_interval_ms, definition.calendar) = (interval, None);
-        }
-        if let Some(calendar) = &change.calendar {
-            let interval = change.reset_interval_ms.unwrap_or(0);
-            (definition.reset_interval_ms, definition.calendar) = (interval, Some(calendar.clone()));
+        definition.template = change.template.clone().or(definition.template);
+        if change.reset_interval_ms.is_some() || change.calendar.is_some() || change.rolling_ms.is_some() {
+            definition.reset_interval_ms = change.reset_interval_ms.unwrap_or(0);
+            definition.calendar.clone_from(&change.calendar);
+            definition.rolling_ms = change.rolling_ms.unwrap_or(0);
         }
         definition.validate()?;
         if definition == self.definition {
             return Ok(());
         }
-        if !change.dimensions.is_empty() {
-            self.set_limits(&change.dimensions, now)?;
-        }
+        self.from_template = false;
+        self.redefine(definition, now);
+        Ok(())
+    }
+
+    /// Takes over a definition that was validated. A dimension whose hard limit rises or goes away is no longer exhausted,
+    /// and another interval counts from now.
+    fn redefine(&mut self, definition: BudgetDefinition, now: i64) {
         let now = self.mark_updated(now);
-        if self.original.is_empty() {
+        if self.original.is_empty() && !self.from_template {
             self.original = definition_digest(&self.definition).to_vec().into();
         }
-        let another_interval = self.definition.reset_interval_ms != definition.reset_interval_ms
-            || self.definition.calendar != definition.calendar;
+        for (dimension, new) in &definition.dimensions {
+            if self.definition.dimensions.get(dimension).is_none_or(|known| known == new) {
+                continue;
+            }
+            if new.hard == 0 || new.hard > self.limit(dimension) {
+                self.exhausted.remove(dimension);
+                self.answered(dimension);
+            }
+            self.breaches.limit_changed(dimension);
+        }
+        let window = |of: &BudgetDefinition| (of.reset_interval_ms, of.calendar.clone(), of.rolling_ms != 0);
+        let another_window = window(&self.definition) != window(&definition);
         self.definition = definition;
-        if another_interval {
+        if another_window {
             self.next_reset_at = self.reset_after(now);
         }
+        self.roll_from_now(now);
         if !self.asks_people() {
             self.question = BudgetQuestion::default();
         }
-        Ok(())
+    }
+
+    /// The timer: a reset happens if its time has come, and usage that is too old leaves a rolling window. Says whether
+    /// something changed.
+    pub fn come_due(&mut self, now: i64) -> bool {
+        self.roll(now) || self.reset_if_due(now)
+    }
+
+    /// When the timer is to look at the budget.
+    pub fn due_at(&self) -> Option<i64> {
+        let reset_at = (self.next_reset_at != 0).then_some(self.next_reset_at);
+        let window = if self.is_rolling() { self.rolls_at() } else { reset_at };
+        let looks = [window, self.idle_at(), self.question.look_at(), self.breaches.retry_at()];
+        looks.into_iter().flatten().min()
     }
 
     /// Returns usage to nothing and starts the interval anew; answers when that happens next.
@@ -422,7 +492,8 @@ impl Budget {
         true
     }
 
-    /// How many parked executions are worth waking: none while it refuses or asks, and never more than what is left.
+    /// How many parked executions are worth waking: none while it refuses or asks, and never more than what is left, or
+    /// than the smallest estimate that is waited with fits into it.
     pub fn release_count(&self) -> u64 {
         if self.definition.enforcement == Enforcement::Observe {
             return u64::MAX;
@@ -436,7 +507,7 @@ impl Budget {
         }
         let left = |dimension: &String| match self.hard(dimension) {
             0 => u64::MAX,
-            hard => u64::try_from(hard - self.taken(dimension)).unwrap_or(0),
+            hard => u64::try_from((hard - self.taken(dimension)) / self.next_share(dimension)).unwrap_or(0),
         };
         self.definition.dimensions.keys().map(left).min().unwrap_or(u64::MAX)
     }
@@ -445,7 +516,8 @@ impl Budget {
     /// reserve opens a budget like a reset does.
     pub fn opened_since(&self, before: &Budget) -> bool {
         let answered = before.question.is_open() && !self.question.is_open();
-        answered || (before.admit().is_err() && self.admit().is_ok() && !self.question.is_open())
+        let admits = self.admit().is_ok() && !self.question.is_open();
+        answered || (admits && (before.admit().is_err() || self.has_room_since(before)))
     }
 
     /// The usage of a dimension since the last reset.
@@ -455,6 +527,12 @@ impl Budget {
 
     /// The view of the budget at an instant.
     pub fn status(&self, now: i64) -> BudgetStatus {
+        if self.is_rolling() {
+            let mut rolled = self.clone();
+            if rolled.roll(now) {
+                return rolled.status(now);
+            }
+        }
         let some = |at: i64| (at != 0).then_some(at);
         BudgetStatus {
             namespace: self.namespace.clone(),
@@ -476,6 +554,7 @@ impl Budget {
             question: self.question_view(),
             declined: self.declined,
             previous_window: (self.previous.ended_at != 0).then(|| self.previous.clone()),
+            from_template: self.from_template,
         }
     }
 
@@ -523,11 +602,18 @@ impl Budget {
         Ok(())
     }
 
-    fn count(&mut self, usage: &BTreeMap<String, i64>) {
-        for (dimension, &delta) in usage {
-            if delta != 0 {
-                *self.usage.entry(dimension.clone()).or_default() += delta;
-            }
+    fn count(&mut self, usage: &BTreeMap<String, i64>, now: i64) {
+        self.used_by_charge(now);
+        if let Some(part) = self.newest_part(now) {
+            spend::add(&mut part.usage, usage, 1);
+        }
+        spend::add(&mut self.usage, usage, 1);
+    }
+
+    /// A child that was made by its first use is not idle.
+    fn used_by_charge(&mut self, now: i64) {
+        if self.from_template {
+            self.used_at = self.used_at.max(now);
         }
     }
 
@@ -607,6 +693,9 @@ pub struct BudgetStatus {
     /// The window before this one, with what was settled in it since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_window: Option<ClosedWindow>,
+    /// It was made by its first use: it follows the template of the budget above it, and leaves when it is idle and empty.
+    #[serde(default)]
+    pub from_template: bool,
 }
 
 #[cfg(test)]

@@ -205,7 +205,7 @@ impl schemars::JsonSchema for CapabilitySet {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "array",
-            "items": { "type": "string", "minLength": 1, "pattern": "^[^,\\s]+$" },
+            "items": { "type": "string", "minLength": 1, "pattern": "^[^,\\s\\u0000-\\u001f\\u007f-\\u009f]+$" },
             "maxItems": limits::CAPABILITIES_MAX_TOKENS,
             "description": "a set of capability tokens, at most 4096 bytes together"
         })

@@ -40,7 +40,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::TOOL => of::<crate::tool::Tool>,
         kind::TOKEN => of::<crate::api_token::ApiToken>,
         // These have no entries by design.
-        kind::RECORD | kind::KEY_HOLDER | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY => {
+        kind::RECORD | kind::KEY_HOLDER | kind::SECRETS | kind::DEPLOYMENT | kind::SUMMARY | kind::CREATION_WATCH => {
             return Ok(Some(Vec::new()));
         }
         _ => return Ok(None),

@@ -143,7 +143,7 @@ macro_rules! document {
                     }
                     fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
                         let mut document = $name::default();
-                        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+                        while let Some($crate::encoding::FieldName(key)) = map.next_key()? {
                             if self.readable {
                                 match &*key {
                                     $( stringify!($field) => document.$field = map.next_value()?, )*
@@ -175,6 +175,33 @@ macro_rules! document {
     (@default $default:expr) => { $default };
     (@typed $ty:ty) => { <$ty as Default>::default() };
     (@typed $ty:ty, $default:expr) => { $default };
+}
+
+/// The name of a field, borrowed from where it is read if it stands there as it is. Every document has dozens, and serde's
+/// own `Cow` always makes a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldName<'de>(pub std::borrow::Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for FieldName<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = FieldName<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(FieldName(name.into()))
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+                Ok(FieldName(name.to_owned().into()))
+            }
+            fn visit_string<E>(self, name: String) -> Result<Self::Value, E> {
+                Ok(FieldName(name.into()))
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
 }
 
 thread_local! {

@@ -17,6 +17,12 @@ vocabulary! {
         Lease "lease",
         /// A signal was accepted.
         Signal "signal",
+        /// An execution was suspended or resumed.
+        Suspension "suspension",
+        /// A budget passed a limit.
+        Budget "budget",
+        /// An execution was created.
+        Creation "creation",
     }
 }
 
@@ -47,6 +53,14 @@ vocabulary! {
         LeaseReclaimed "lease_reclaimed",
         /// A signal was accepted.
         SignalAccepted "signal_accepted",
+        /// The execution waits for signals, people or an instant, and holds no lease.
+        Suspended "suspended",
+        /// The suspension ended, and the execution may run again.
+        Resumed "resumed",
+        /// A dimension of a budget passed a limit for the first time since usage was reset or the limit raised.
+        Breached "breached",
+        /// The execution was created; told only in namespaces where a subscription asks for it.
+        Created "created",
     }
 }
 
@@ -65,6 +79,9 @@ impl EventType {
             | EventType::LeaseRevoked
             | EventType::LeaseReclaimed => EventKind::Lease,
             EventType::SignalAccepted => EventKind::Signal,
+            EventType::Suspended | EventType::Resumed => EventKind::Suspension,
+            EventType::Breached => EventKind::Budget,
+            EventType::Created => EventKind::Creation,
         }
     }
 
@@ -81,15 +98,43 @@ impl EventType {
     }
 }
 
+vocabulary! {
+    /// Which limit was passed.
+    #[derive(Default)]
+    pub enum BreachLevel {
+        /// Usage is past the soft limit.
+        #[default]
+        Soft "soft",
+        /// A report or a reservation met the hard limit.
+        Hard "hard",
+    }
+}
+
+document! {
+    /// A limit of a budget that was passed.
+    pub api struct Breach {
+        /// The budget by name.
+        "b" budget: String,
+        /// Which limit.
+        "l" level: BreachLevel,
+        /// In which dimension.
+        "d" dimension: String,
+        /// The amount used and held when the limit was passed.
+        "c" current: i64,
+        /// The limit.
+        "m" limit: i64,
+    }
+}
+
 document! {
     /// One event, as the partition's log keeps it.
     pub api struct Event {
         /// The type of the event.
         "t" event_type: EventType,
-        /// The namespace of the execution.
+        /// The namespace of the execution or the budget.
         "n" namespace: String,
-        /// The execution.
-        "x" execution_id: ExecutionId,
+        /// The execution; absent where the event is about a budget.
+        "x" execution_id: Option<ExecutionId>,
         /// The kind of the execution.
         "k" execution_kind: String,
         /// The flow it is in.
@@ -106,10 +151,12 @@ document! {
         "w" worker_id: String,
         /// The signal, on signal events.
         "s" signal_id: Option<SignalId>,
-        /// The signal's name, or a reason.
+        /// The signal's name, a reason, or what ended a suspension.
         "d" detail: String,
         /// The execution is a delivery of a subscription. No subscription delivers what happens to it.
         "v" delivery: bool,
+        /// The limit of a budget that was passed.
+        "b" breach: Option<Breach>,
     }
 }
 

@@ -1,11 +1,77 @@
-//! Common parts of budgets and quotas: they are defined once under a name, and they remember where work is parked
-//! because of them.
+//! Common parts of budgets, quotas and concurrency keys: how a gate is called, that it is defined once under a name, and
+//! that it remembers where work is parked because of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::error::{Code, Error};
 use crate::limits;
-use crate::partition::{Partition, PartitionConfig};
+use crate::partition::{Partition, PartitionConfig, digest16};
+
+/// One of the limits that an execution passes before it starts. Its text is part of queue names, of the index of parked
+/// work and of parked executions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate<'n> {
+    /// A budget by name: `b:name`.
+    Budget(&'n str),
+    /// A quota by name: `q:name`.
+    Quota(&'n str),
+    /// A concurrency key under one limit: `c:limit:key`. Limits have gates of their own: a key that is full for one limit
+    /// may have room under another.
+    Key {
+        /// How many may run at once.
+        limit: u32,
+        /// The key.
+        key: &'n str,
+    },
+}
+
+impl<'n> Gate<'n> {
+    /// The gate with this text.
+    pub fn parse(text: &'n str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("b", name) => Some(Self::Budget(name)),
+            ("q", name) => Some(Self::Quota(name)),
+            ("c", limited) => {
+                let (limit, key) = limited.split_once(':')?;
+                Some(Self::Key { limit: limit.parse().ok()?, key })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a text begins as that of a gate does, or as the mark of an estimate. Names may contain commas, and so a list
+    /// of gates is told apart by these beginnings.
+    pub fn begins(text: &str) -> bool {
+        ["b:", "q:", "c:", "e:"].iter().any(|prefix| text.starts_with(prefix))
+    }
+
+    /// The name of the budget, where the text is that of one.
+    pub fn budget_of(text: &'n str) -> Option<&'n str> {
+        match Self::parse(text) {
+            Some(Self::Budget(name)) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Gate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget(name) => write!(f, "b:{name}"),
+            Self::Quota(name) => write!(f, "q:{name}"),
+            Self::Key { limit, key } => write!(f, "c:{limit}:{key}"),
+        }
+    }
+}
+
+/// The mark of an estimate in a list of gates: `e:` and a digest. Estimates have queues of their own, because a budget that
+/// has no room for one may have room for another.
+pub(crate) fn estimate_mark(estimate: &BTreeMap<String, i64>) -> String {
+    let parts: Vec<u8> = estimate.iter().flat_map(|(name, amount)| format!("{name}={amount}\n").into_bytes()).collect();
+    let digest = digest16(&[&parts]);
+    digest[..8].iter().fold(String::from("e:"), |mark, byte| mark + &format!("{byte:02x}"))
+}
 
 /// The outcome of a definition.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,6 +143,24 @@ pub(crate) fn definition_conflict(what: &str, name: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_text_of_a_gate_is_read_back() {
+        for gate in [Gate::Budget("acme/ada"), Gate::Quota("a:b,c"), Gate::Key { limit: 3, key: "x:y" }] {
+            assert_eq!(Gate::parse(&gate.to_string()), Some(gate));
+            assert!(Gate::begins(&gate.to_string()));
+        }
+        for text in ["", "b", "x:y", "c:many:key", "c:3"] {
+            assert_eq!(Gate::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_estimate_has_a_mark_of_its_own() {
+        let mark = |amount: i64| estimate_mark(&BTreeMap::from([("tokens".to_owned(), amount)]));
+        assert!(mark(5) == mark(5) && mark(5) != mark(6) && mark(5).len() == 18);
+        assert!(Gate::begins(&mark(5)) && Gate::parse(&mark(5)).is_none());
+    }
 
     #[test]
     fn parked_work_is_remembered_by_partition_up_to_the_limit_and_then_everywhere() {

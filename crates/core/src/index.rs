@@ -38,6 +38,8 @@ pub mod kind {
     pub const SUBSCRIPTION: u8 = b'n';
     /// How far a subscription has come in the events of a partition.
     pub const CURSOR: u8 = b'u';
+    /// How many subscriptions of a namespace ask for the creation of executions.
+    pub const CREATION_WATCH: u8 = b'C';
     /// An inbound hook.
     pub const HOOK: u8 = b'H';
     /// A concurrency slot of a quota.

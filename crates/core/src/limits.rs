@@ -23,7 +23,7 @@ pub const SUMMARY_DEPTH_MAX: usize = 64;
 pub const BATCH_BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// HTTP bodies of all other requests without a payload of their own.
 pub const BODY_MAX_BYTES: usize = 64 * 1024;
-/// The HTTP body of a registration, which may define tools with their schemas.
+/// The HTTP body of a registration, which may define tools with their schemas, and of renewals, of which there may be many.
 pub const REGISTRATION_BODY_MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// Nesting of a JSON value that is passed on as it came: a client that parses an answer around it has its own limit,
@@ -181,12 +181,16 @@ pub const BUDGET_PATH_MAX_BYTES: usize = 256;
 pub const BUDGET_LEVELS_MAX: usize = 5;
 /// Budgets that stand under one root.
 pub const BUDGET_CHILDREN_MAX: u64 = 100_000;
+/// A budget that was made by its first use leaves when nothing was charged to it for so long and nothing is counted in it.
+pub const BUDGET_CHILD_IDLE_MS: i64 = 3600 * 1000;
 /// Budgets charged by one execution.
 pub const BUDGETS_PER_EXECUTION_MAX: usize = 16;
 /// Largest amount in one usage report, and largest limit: sums of them stay exact.
 pub const USAGE_MAX: i64 = 1_000_000_000_000_000;
 /// Shortest reset interval of a budget; each reset is a write.
 pub const BUDGET_RESET_MIN_MS: i64 = 100;
+/// Parts of a rolling window of a budget: room comes back at most one of them late.
+pub const BUDGET_WINDOW_PARTS: i64 = 64;
 /// How long a reservation of a budget is held when its holder does not say.
 pub const RESERVATION_TTL_DEFAULT_MS: i64 = 10 * 60 * 1000;
 /// Shortest time a reservation may be held.
@@ -198,6 +202,8 @@ pub const RESERVATION_REMEMBERED_MS: i64 = 24 * 3600 * 1000;
 /// An execution that waits for the answer to a budget's question tries again after this time, in case the answer missed
 /// it.
 pub const ASKED_RECHECK_MS: i64 = 3600 * 1000;
+/// It is looked this often whether something still waits for the answer to a budget's question.
+pub const QUESTION_RECHECK_MS: i64 = 30 * 1000;
 /// Flow partitions in which a budget or quota remembers parked work by number; with more it says "anywhere".
 pub const PARKED_PARTITIONS_MAX: usize = 64;
 /// Concurrent slots of one quota.
@@ -232,6 +238,8 @@ pub const QUOTA_RECENT_KEPT: usize = 128;
 pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
 /// Work that a budget or quota blocks is looked at again within this time, hint or not.
 pub const BLOCKED_RECHECK_MS: i64 = 30_000;
+/// The same for work that a child by tag blocks: each waits by itself, so that looking costs more.
+pub const BLOCKED_ALONE_RECHECK_MS: i64 = 5 * 60 * 1000;
 
 /// Shortest interval of a schedule; each run is a commit.
 pub const SCHEDULE_EVERY_MIN_MS: i64 = 1_000;
@@ -397,6 +405,8 @@ pub const PROVIDER_CALL_WAIT_MAX_MS: i64 = 30_000;
 pub const DEDUP_WINDOW_MS: i64 = 24 * 3600 * 1000;
 /// The engine's evidence of a command whose caller gave it no identity lasts this long: longer than the engine repeats it.
 pub const OWN_EVIDENCE_MS: i64 = 10 * 60 * 1000;
+/// An event about a budget stands in the log within this time if the engine that owes it does not write it.
+pub const BREACH_TOLD_WITHIN_MS: i64 = 1_000;
 /// Terminal executions are kept this long.
 pub const RETENTION_DEFAULT_MS: i64 = 7 * 24 * 3600 * 1000;
 /// The record of a token that was revoked or has expired is kept this long.

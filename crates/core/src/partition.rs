@@ -175,6 +175,11 @@ impl PartitionConfig {
     pub fn key_partition(&self, namespace: &str, idempotency_key: &str) -> Partition {
         Partition::flow(place(self.flow, &[namespace.as_bytes(), idempotency_key.as_bytes()]))
     }
+
+    /// The flow partition whose log has the events of a budget.
+    pub fn budget_events_partition(&self, namespace: &str, budget: &str) -> Partition {
+        Partition::flow(place(self.flow, &[b"budget events", namespace.as_bytes(), budget.as_bytes()]))
+    }
 }
 
 /// Spreads names evenly: the first bytes of a SHA-256 over the length-prefixed parts, modulo the count.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Amounts;
 use crate::capability::CapabilitySet;
 use crate::document;
 use crate::error::{Error, Result};
@@ -46,6 +47,9 @@ document! {
         "pb" pin_build: bool,
         /// When its steps are taken for a loop; never when absent.
         "np" no_progress: Option<NoProgressPolicy>,
+        /// The amounts, by dimension, that each claim holds in the execution's budgets before it starts: it starts only if they
+        /// fit. Spending under that lease takes from them first, and the rest goes back when the lease ends.
+        "es" estimate: Amounts,
     }
 }
 
@@ -173,6 +177,13 @@ document! {
 impl Policy {
     /// Refuses what no engine could keep.
     pub fn validate(&self) -> Result<()> {
+        if self.estimate.len() > limits::BUDGET_DIMENSIONS_MAX {
+            return Err(text::too_many("policy.estimate", self.estimate.len(), limits::BUDGET_DIMENSIONS_MAX));
+        }
+        for (dimension, amount) in &self.estimate {
+            text::name("policy.estimate", dimension)?;
+            text::within(&format!("policy.estimate.{dimension}"), *amount, 0..=limits::USAGE_MAX)?;
+        }
         self.retry.validate()?;
         for (field, duration) in [
             ("policy.timeout.attempt_timeout_ms", self.timeout.attempt_timeout_ms),

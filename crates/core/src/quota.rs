@@ -384,8 +384,8 @@ impl QuotaPolicy {
     }
 
     fn remember(&mut self, digest: [u8; DIGEST_BYTES]) {
-        self.recent = [&self.recent[..], &digest].concat().into();
-        self.keep_recent(limits::QUOTA_RECENT_KEPT);
+        let surplus = self.recent.len().saturating_sub((limits::QUOTA_RECENT_KEPT - 1) * DIGEST_BYTES);
+        self.recent = [&self.recent[surplus..], &digest].concat().into();
     }
 
     fn keep_recent(&mut self, most: usize) {

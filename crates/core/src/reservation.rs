@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Amounts;
 use crate::encoding::Document;
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, LeaseId};
+use crate::id::{ExecutionId, LeaseId, SlotId};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
@@ -47,6 +47,9 @@ pub struct ReservationId {
     pub key: String,
 }
 
+/// The key of the reservation that a claim makes.
+const ESTIMATE: &str = "estimate";
+
 document! {
     /// How one budget counts a reservation.
     pub struct CountedIn {
@@ -54,6 +57,10 @@ document! {
         "w" window: i64,
         /// The amounts it holds there, where that is less than all: a budget counts the dimensions that it has.
         "h" held: Option<Amounts>,
+        /// The budget of that name that counts it; one that was made anew has another number.
+        "i" incarnation: u64,
+        /// The part of a rolling window in which it counts as spent since its time ran out.
+        "p" part: i64,
     }
 }
 
@@ -84,6 +91,9 @@ document! {
         "c" actual: Amounts,
         /// When it was settled, released or left alone; 0 while it is held.
         "e" ended_at: i64,
+        /// The try of a claim that holds it as its estimate; none for what a lease holder reserved. An estimate is given back
+        /// when the lease ends, and does not count as spent when its time is up.
+        "sl" slot: Option<SlotId>,
     }
 }
 
@@ -101,7 +111,7 @@ impl Indexed for Reservation {
             return Vec::new();
         }
         let key = self.key();
-        let held = index::reservations(&self.namespace, &self.budget);
+        let held = index::reservations(&self.namespace, self.counted_by());
         vec![
             Entry { index: held, member: key.clone(), score: self.reserved_at },
             Due::Timer.entry(&key, self.expires_at),
@@ -110,6 +120,13 @@ impl Indexed for Reservation {
 }
 
 impl ReservationId {
+    /// The identity of the estimate that one try of a claim holds in a budget.
+    pub fn of_estimate(namespace: &str, budget: &str, execution: ExecutionId, slot: SlotId) -> Self {
+        let (namespace, budget) = (namespace.to_owned(), budget.to_owned());
+        // Two servers may try with one lease id, and each try holds and gives back its own.
+        Self { namespace, budget, execution, lease: LeaseId(slot.0), key: ESTIMATE.to_owned() }
+    }
+
     /// Where the reservation lives in the budget's partition.
     pub fn document_key(&self) -> Key {
         let parts: [&[u8]; 5] = [
@@ -149,6 +166,11 @@ impl Reservation {
     /// The amounts that a budget holds, or held, of it; `None` where that budget does not count it.
     pub fn held_in(&self, budget: &str) -> Option<&Amounts> {
         self.counted_in.get(budget).map(|counted| counted.held.as_ref().unwrap_or(&self.amounts))
+    }
+
+    /// The lowest of the budgets that count it: the one that was named, or its child by tag.
+    pub fn counted_by(&self) -> &str {
+        self.counted_in.keys().map(String::as_str).max_by_key(|name| name.len()).unwrap_or(&self.budget)
     }
 
     /// Until when an ended reservation is known by its key.
@@ -217,10 +239,10 @@ impl Reservation {
     /// The view of it for answers.
     pub fn view(&self) -> ReservationView {
         ReservationView {
-            budget: self.budget.clone(),
+            budget: self.counted_by().to_owned(),
             execution_id: self.execution,
             key: self.key.clone(),
-            amounts: self.held_in(&self.budget).cloned().unwrap_or_default(),
+            amounts: self.held_in(self.counted_by()).cloned().unwrap_or_default(),
             state: self.state,
             reserved_at: self.reserved_at,
             expires_at: self.expires_at,

@@ -3,6 +3,7 @@
 
 use crate::encoding::Document;
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::id::ExecutionId;
 use crate::index::{Indexed, kind};
 use crate::key::{Entry, Key};
@@ -61,16 +62,9 @@ document! {
 }
 
 impl ConcurrencyLimit {
-    /// How the gate of this key and limit is called. Limits have gates of their own: a key that is full for one limit
-    /// may have room under another.
-    pub fn gate(&self) -> String {
-        format!("c:{}:{}", self.limit, self.key)
-    }
-
-    /// The key and limit in the name of such a gate.
-    pub fn of_gate(gate: &str) -> Option<Self> {
-        let (limit, key) = gate.strip_prefix("c:")?.split_once(':')?;
-        Some(Self { key: key.to_owned(), limit: limit.parse().ok()?, ..Default::default() })
+    /// The gate of this key under this limit.
+    pub fn gate(&self) -> Gate<'_> {
+        Gate::Key { limit: self.limit, key: &self.key }
     }
 }
 
@@ -157,10 +151,8 @@ mod tests {
     #[test]
     fn a_gate_leads_back_to_its_key_and_limit() {
         for one in [limit("a", 1), limit("tenant:7,b:x", 10_000), limit("c:1:a", 2)] {
-            assert_eq!(ConcurrencyLimit::of_gate(&one.gate()), Some(one));
+            assert_eq!(Gate::parse(&one.gate().to_string()), Some(one.gate()));
         }
-        assert_eq!(ConcurrencyLimit::of_gate("q:a"), None);
-        assert_eq!(ConcurrencyLimit::of_gate("c:a"), None);
     }
 
     #[test]

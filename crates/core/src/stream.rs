@@ -182,6 +182,15 @@ impl FrameBound {
         }
     }
 
+    /// The text that a request carries.
+    pub fn as_text(self) -> String {
+        match self {
+            FrameBound::First => "-".to_owned(),
+            FrameBound::Last => "+".to_owned(),
+            FrameBound::At(id) => id.to_string(),
+        }
+    }
+
     /// The sequence numbers of one attempt from here to another end, both included; an empty range if there are none.
     pub fn to(self, end: FrameBound, attempt: AttemptIndex) -> RangeInclusive<u64> {
         let first = match self {
@@ -313,6 +322,9 @@ mod tests {
         assert!(range("+", "-", 1).is_empty());
         assert!(range("2-1", "1-9", 1).is_empty());
         assert!(range("2-1", "+", 1).is_empty());
+        for bound in ["-", "+", "3-7"] {
+            assert_eq!(FrameBound::parse("from", bound).unwrap().as_text(), bound);
+        }
         let error = FrameBound::parse("from", "first").unwrap_err();
         assert_eq!((error.code, &error.details["field"]), (Code::Invalid, &"from".into()));
     }

@@ -56,6 +56,11 @@ impl EventFilter {
         text::tags("filter.tags", &self.tags)
     }
 
+    /// Whether it asks for the creation of executions, which is told only where a subscription asks for it.
+    pub fn asks_for_creation(&self) -> bool {
+        self.event_types.contains(&EventType::Created)
+    }
+
     /// Whether an event of the subscription's namespace is meant.
     pub fn matches(&self, event: &Event) -> bool {
         let wanted_type = match self.event_types.is_empty() {
@@ -266,6 +271,38 @@ impl Subscription {
         let mut random = [0; 10];
         random.copy_from_slice(&digest[..10]);
         ExecutionId::in_partition(partition, &Mint { now_ms: happened_at, random })
+    }
+}
+
+document! {
+    /// How many subscriptions of a namespace ask for the creation of executions. A submission reads it together with
+    /// its lane. It changes in the commits that create and remove subscriptions, and is gone where none asks.
+    pub struct CreationWatch {
+        /// The namespace.
+        "n" namespace: String,
+        /// Subscriptions that ask.
+        "c" subscriptions: u64,
+    }
+}
+
+impl Document for CreationWatch {
+    const KIND: u8 = kind::CREATION_WATCH;
+}
+
+impl Indexed for CreationWatch {
+    fn key(&self) -> Key {
+        Self::key_of(&self.namespace)
+    }
+
+    fn index_entries(&self, _: i64) -> Vec<Entry> {
+        Vec::new()
+    }
+}
+
+impl CreationWatch {
+    /// The key of a namespace's watch.
+    pub fn key_of(namespace: &str) -> Key {
+        Key::new(kind::CREATION_WATCH, &[namespace.as_bytes()])
     }
 }
 

@@ -335,10 +335,14 @@ impl Command for PartTurn<'_> {
             tx.discard();
         }
         let wait_ms = part.end_turn(matched, self.job.rate_per_second, tx.now);
-        // A partition in which nothing matches costs no write: going through it again would do no harm.
-        if !(is_new && part.finished && matched == 0) {
-            self.save(tx, &part, is_new);
+        // A partition in which nothing matches costs no write, and so no guard sees that another engine changed the matches
+        // between our two reads: its part, which it wrote with them, says so.
+        if is_new && part.finished && matched == 0 {
+            let taken = tx.transactor.find::<BulkPart>(tx.partition, BulkPart::key_of(&self.job.id)).await?;
+            let wait_ms = taken.as_ref().map_or(wait_ms, |part| part.wait_ms(tx.now));
+            return Ok(self.report(tx, taken.unwrap_or(part), wait_ms));
         }
+        self.save(tx, &part, is_new);
         Ok(self.report(tx, part, wait_ms))
     }
 }

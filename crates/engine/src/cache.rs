@@ -6,14 +6,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use ff_core::execution::Execution;
+use ff_core::index::kind;
 use ff_core::{Edge, Key};
-use ff_store::{Fence, Version};
+use ff_store::{Fence, StoredDocument, Version};
 
 /// How many executions are kept; past it the oldest goes.
 const CAPACITY: usize = 20_000;
 /// Of how many executions the downstreams are kept; past it the oldest go.
 const DOWNSTREAMS_CAPACITY: usize = 10_000;
+/// How many quotas, concurrency keys and slots are kept; past it the oldest go.
+const ADMISSION_CAPACITY: usize = 20_000;
+/// A document that another engine has changed is read for this long before its copy here is relied upon again.
+const CONTENDED_MS: i64 = 1_000;
+/// Documents that are known to be contended; past it all are forgotten, and each costs a conflict.
+const CONTENDED_MAX: usize = 1_000;
 /// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
 const SIZES_KEPT: usize = 20_000;
 
@@ -40,6 +48,16 @@ pub(crate) struct Downstreams {
 
 /// Downstreams of executions, so that the commit that ends one tells those that wait for it.
 pub(crate) struct DownstreamCache(Mutex<Aged<Downstreams>>);
+
+/// The documents of admission as the last commit of this engine left them: quotas, concurrency keys and their slots. All
+/// claims under one quota write its document, so that reading it before each write would cost as much as the write.
+pub(crate) struct AdmissionCache(Mutex<AdmissionDocuments>);
+
+struct AdmissionDocuments {
+    documents: Aged<StoredDocument>,
+    /// Until when a document is not relied upon, by the process's clock.
+    contended: BTreeMap<Key, i64>,
+}
 
 /// A map that forgets what is oldest.
 struct Aged<V> {
@@ -147,6 +165,60 @@ impl DownstreamCache {
     }
 }
 
+impl Default for AdmissionCache {
+    fn default() -> Self {
+        let documents = Aged::new(ADMISSION_CAPACITY);
+        Self(Mutex::new(AdmissionDocuments { documents, contended: BTreeMap::new() }))
+    }
+}
+
+impl AdmissionCache {
+    /// Whether documents under this key are kept.
+    pub(crate) fn keeps(key: &Key) -> bool {
+        matches!(key.kind(), kind::QUOTA | kind::CONCURRENCY_KEY | kind::SLOT)
+    }
+
+    /// The document, unless others change it, too.
+    pub(crate) fn get(&self, key: &Key, now_ms: i64) -> Option<StoredDocument> {
+        let contents = self.contents();
+        if contents.contended.get(key).is_some_and(|until| now_ms < *until) {
+            return None;
+        }
+        contents.documents.by_key.get(key).map(|(_, stored)| stored.clone())
+    }
+
+    /// A commit of this engine wrote a document, or removed it.
+    pub(crate) fn written(&self, key: Key, body: Option<Bytes>, version: Version) {
+        let mut contents = self.contents();
+        match body {
+            Some(body) => {
+                let stored =
+                    StoredDocument { key: key.clone(), body, version, fence: Fence::default(), lease_until: 0 };
+                contents.documents.put(key, stored);
+            }
+            None => drop(contents.documents.by_key.remove(&key)),
+        }
+    }
+
+    /// A commit found the document changed by another.
+    pub(crate) fn contended(&self, key: &Key, now_ms: i64) {
+        let mut contents = self.contents();
+        contents.documents.by_key.remove(key);
+        if contents.contended.len() >= CONTENDED_MAX {
+            contents.contended.clear();
+        }
+        contents.contended.insert(key.clone(), now_ms + CONTENDED_MS);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.contents().documents.clear();
+    }
+
+    fn contents(&self) -> std::sync::MutexGuard<'_, AdmissionDocuments> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
 /// How large the journals are that this engine wrote to last, so that the limit is held without a read.
 #[derive(Default)]
 pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
@@ -170,6 +242,22 @@ impl JournalSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_that_others_change_is_not_relied_upon_for_a_while() {
+        let cache = AdmissionCache::default();
+        let key = Key::new(kind::QUOTA, &[b"q"]);
+        let version = Version::default();
+        cache.written(key.clone(), Some(Bytes::from_static(b"one")), version);
+        assert_eq!(cache.get(&key, 0).unwrap().body, "one");
+        cache.contended(&key, 0);
+        assert!(cache.get(&key, 0).is_none());
+        cache.written(key.clone(), Some(Bytes::from_static(b"two")), version);
+        assert!(cache.get(&key, CONTENDED_MS - 1).is_none());
+        assert_eq!(cache.get(&key, CONTENDED_MS).unwrap().body, "two");
+        cache.written(key.clone(), None, version);
+        assert!(cache.get(&key, CONTENDED_MS).is_none());
+    }
 
     #[test]
     fn what_is_oldest_goes_and_what_was_put_again_is_young() {

@@ -16,7 +16,11 @@ pub(crate) fn decode<T: DeserializeOwned>(cursor: Option<&str>) -> Result<Option
     let Some(cursor) = cursor else { return Ok(None) };
     let refusal = || Error::invalid("cursor", "is none that this list has given out");
     let bytes = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, cursor);
-    rmp_serde::from_slice(&bytes.map_err(|_| refusal())?).map(Some).map_err(|_| refusal())
+    let bytes = bytes.map_err(|_| refusal())?;
+    let mut rest = bytes.as_slice();
+    let position = rmp_serde::from_read(&mut rest).map_err(|_| refusal())?;
+    // A position with something behind it was not given out by a list either.
+    if rest.is_empty() { Ok(Some(position)) } else { Err(refusal()) }
 }
 
 #[cfg(test)]
@@ -28,8 +32,8 @@ mod tests {
         let position = (7_i64, "x".to_owned());
         assert_eq!(decode(Some(&encode(&position))).unwrap(), Some(position));
         assert_eq!(decode::<(i64, String)>(None).unwrap(), None);
-        for nonsense in ["", "!", "AAAA"] {
-            assert_eq!(decode::<(i64, String)>(Some(nonsense)).unwrap_err().details["field"], "cursor");
+        for nonsense in ["", "!", "AAAA", &format!("{}AAAA", encode(&(7_i64, "xy".to_owned())))] {
+            assert_eq!(decode::<(i64, String)>(Some(nonsense)).unwrap_err().details["field"], "cursor", "{nonsense}");
         }
     }
 }

@@ -60,6 +60,7 @@ impl Dispatch {
     fn resync(&self) {
         self.transactor.cache().clear();
         self.transactor.downstreams().clear();
+        self.transactor.admission().clear();
         self.system.clear();
         self.subscriptions.state.forget_places();
         self.servers.look_again();
@@ -147,7 +148,10 @@ impl Listener for Dispatch {
             self.transactor.due().note(partition, at);
         }
         for key in marked {
-            self.resolver.resolve_soon(partition, key);
+            match executions.iter().find(|execution| execution.key() == key) {
+                Some(execution) => self.resolver.resolve_written(partition, execution, version),
+                None => self.resolver.resolve_soon(partition, key),
+            }
         }
         if let Some(clock) = &self.transactor.options().test_clock {
             clock.changed();

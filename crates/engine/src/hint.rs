@@ -2,7 +2,8 @@
 //! sweep finds what a lost one missed.
 
 use bytes::Bytes;
-use ff_core::{CommandId, IndexName, Key};
+use ff_core::gate::Gate;
+use ff_core::{CommandId, IndexName, Key, index};
 use serde::{Deserialize, Serialize};
 
 /// One thing worth a look, in the partition the hint names.
@@ -22,6 +23,13 @@ pub(crate) enum Item {
     Gate(#[serde(with = "serde_index")] IndexName),
     /// A document of the system partition changed: cached copies are out of date.
     System(#[serde(with = "serde_key")] Key),
+}
+
+impl Item {
+    /// A gate may admit again.
+    pub(crate) fn gate(namespace: &str, gate: Gate<'_>) -> Self {
+        Self::Gate(index::blocked(namespace, &gate.to_string()))
+    }
 }
 
 /// The items of one commit, with the engine they come from, which has acted on them already.

@@ -442,7 +442,8 @@ impl Transactor {
             ClaimKind::Initial | ClaimKind::Replay => true,
             ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed => false,
         });
-        if first && !found && !execution.begins_with_entries() {
+        let unwritten = first && !found && !execution.follows_returned_lease();
+        if unwritten && !execution.begins_with_entries() {
             return Ok(None);
         }
         let most = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;

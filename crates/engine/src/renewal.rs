@@ -136,7 +136,7 @@ impl Transactor {
                     let outcome = RenewalOutcome::Renewed { execution_id, lease_id, expires_at };
                     outcomes.push((place, outcome));
                 }
-                Err(conflict) => refused.push((place, renewal, conflict)),
+                Err(refusal) => refused.push((place, renewal, refusal.conflict)),
             }
         }
         outcomes.extend(self.explain_refusals(caller, partition, refused).await);

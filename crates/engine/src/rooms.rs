@@ -19,7 +19,6 @@ use crate::subscription::Subscriptions;
 use crate::system::SystemDocuments;
 use crate::timers::Timers;
 use crate::transaction::Transactor;
-use crate::usage::Charges;
 
 /// The rooms that verbs work with. The transactor and the scheduler of a call with several parts gather its commits;
 /// those of a clone do not.
@@ -37,7 +36,6 @@ pub(crate) struct Services {
     pub(crate) secrets: Secrets,
     pub(crate) servers: Servers,
     pub(crate) submissions: Submissions,
-    pub(crate) charges: Charges,
     pub(crate) providers: Providers,
     pub(crate) registry: Registry,
     pub(crate) bulk: Bulk,

@@ -172,7 +172,7 @@ impl<'a> Runs<'a> {
                 submission.request.schedule = scheduled;
                 let execution = Execution::create(submission.request, tx.now)?;
                 self.latest = Some(Some(Latest::Execution(Box::new(execution.clone()))));
-                write_new(tx, execution, submission.blob);
+                write_new(tx, execution, submission.blob, submission.announced);
                 Ok(Started::Execution(id))
             }
             ScheduleTemplate::Flow(request) => {

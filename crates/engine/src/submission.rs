@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ff_core::event::Effects;
 use ff_core::execution::{DEFAULT_LANE, Execution, NewExecution};
 use ff_core::flow::{Flow, NewFlow};
 use ff_core::idempotency::IdempotencyRecord;
@@ -17,7 +18,7 @@ use ff_core::{
 use crate::caller::Caller;
 use crate::flow::save_flow;
 use crate::limits::bytes;
-use crate::system::SystemDocuments;
+use crate::system::{SubmissionTerms, SystemDocuments};
 use crate::transaction::{Command, Transactor, Tx};
 use crate::{env, payload};
 
@@ -39,6 +40,8 @@ pub(crate) struct Submission {
     pub(crate) own_id: bool,
     /// How its key puts it off, if it has one that does.
     pub(crate) debounce: Option<Debounce>,
+    /// Its creation is an event.
+    pub(crate) announced: bool,
 }
 
 impl Submission {
@@ -97,7 +100,7 @@ impl Submissions {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
         caller.check_lane(&lane)?;
-        let aging_ms = self.system.check_submission(&namespace, &lane).await?;
+        let SubmissionTerms { aging_ms, announced } = self.system.check_submission(&namespace, &lane).await?;
         let input = args.input()?;
         let size = input.as_ref().map_or(0, |input| input.bytes.len());
         bytes("input", size, self.transactor.limits().input_max_bytes)?;
@@ -105,8 +108,8 @@ impl Submissions {
         required.map_err(|error| error.with("field", "required_capabilities"))?;
         let (input, blob) = payload::divide(input);
         let id = self.submission_id(&namespace, args)?;
-        let policy = args.policy.as_ref().or_else(|| self.transactor.options().policies.get(&namespace));
-        let mut policy = policy.cloned().unwrap_or_default();
+        let defaults = self.transactor.options().policies.get(&namespace).cloned().unwrap_or_default();
+        let mut policy = args.policy.as_ref().map_or_else(|| defaults.clone(), |said| said.over(&defaults));
         let kept_ms = self.transactor.options().retention_ms;
         if policy.retention_ms.is_none() && kept_ms != limits::RETENTION_DEFAULT_MS {
             policy.retention_ms = Some(kept_ms);
@@ -119,6 +122,7 @@ impl Submissions {
             priority: args.priority.unwrap_or(0),
             creator: args.creator.clone().unwrap_or_default(),
             submitted_by: caller.submitter(),
+            idempotency_key: args.idempotency_key.clone().unwrap_or_default(),
             tags: args.tags.clone(),
             policy,
             capabilities: args.required_capabilities.clone(),
@@ -138,7 +142,7 @@ impl Submissions {
         let window_ms = args.dedup_window_ms.unwrap_or(self.transactor.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
         let debounce = args.debounce.clone();
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce })
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced })
     }
 
     /// Decides everything about a new flow that does not depend on what is stored.
@@ -202,9 +206,12 @@ impl Transactor {
     }
 }
 
-/// Writes a new execution with its input.
-pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Bytes>) {
+/// Writes a new execution with its input, and the event of its creation where a subscription asks for that.
+pub(crate) fn write_new(tx: &mut Tx<'_>, execution: Execution, blob: Option<Bytes>, announced: bool) {
     payload::write(tx, payload::Which::Input, &execution.id, blob, None);
+    if announced {
+        tx.apply(&execution.id, Effects { events: vec![execution.creation_event()], ..Default::default() });
+    }
     tx.create_execution(Arc::new(execution));
 }
 
@@ -283,7 +290,7 @@ impl WriteFlow<'_> {
         tx.create(&flow);
         save_flow(tx, &flow);
         for (execution, (submission, _)) in executions.into_iter().zip(&self.members) {
-            write_new(tx, execution, submission.blob.clone());
+            write_new(tx, execution, submission.blob.clone(), submission.announced);
         }
         Ok(flow)
     }

@@ -7,6 +7,7 @@
 //! `delivery`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,11 +17,11 @@ use ff_core::op::parts::JSON;
 use ff_core::op::view::{EventMessage, EventView};
 use ff_core::op::{CreateExecutionArgs, SubscriptionTarget};
 use ff_core::payload::Payload;
-use ff_core::subscription::{DELIVERY_LANE, Delivery, Subscription, SubscriptionCursor, WEBHOOK_KIND};
+use ff_core::subscription::{CreationWatch, DELIVERY_LANE, Delivery, Subscription, SubscriptionCursor, WEBHOOK_KIND};
 use ff_core::{
     Blob, Class, ExecutionId, Family, IndexName, Indexed, Key, Partition, Result, SubscriptionId, index, limits,
 };
-use ff_store::{Answer, LogPage, LogStart, Query, Scan};
+use ff_store::{Answer, LogPage, LogRecord, LogStart, Query, Scan};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Notify;
 
@@ -87,6 +88,10 @@ struct Known {
     queued: BTreeSet<String>,
     /// How far each subscription has come in each partition.
     places: BTreeMap<(Partition, SubscriptionId), Place>,
+    /// How often the places were forgotten: a look that began before that does not bring its own back.
+    forgotten: u64,
+    /// Every partition is to be looked through.
+    everywhere: bool,
 }
 
 /// How far a subscription has come in a partition.
@@ -95,7 +100,62 @@ struct Place {
     /// As its cursor says.
     stored: u64,
     /// Up to here nothing was wanted.
-    seen: u64,
+    seen: Seen,
+}
+
+/// An event up to which a log was looked through. A store that forgets gives out its number again, to another event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Seen {
+    sequence: u64,
+    /// A digest of the record; none if it was not there.
+    record: Option<u64>,
+}
+
+/// Events of a partition, and the records at the places from where they are looked at.
+struct Look {
+    page: LogPage,
+    places: BTreeMap<u64, u64>,
+}
+
+impl Look {
+    /// The page begins with the first of the places, so that most often one query is enough.
+    fn queries(places: impl Iterator<Item = u64>, limit: usize) -> Vec<Query> {
+        let places: BTreeSet<u64> = places.collect();
+        let mut limits = std::iter::once(limit + 1).chain(std::iter::repeat(1));
+        let query = |place: u64| {
+            let start = LogStart::After(place.saturating_sub(1));
+            Query::Log { log: logs::events(), start, limit: limits.next().unwrap_or(1) }
+        };
+        places.into_iter().map(query).collect()
+    }
+
+    fn new(answers: Vec<Answer>, from: u64) -> Self {
+        let mut pages = answers.into_iter().filter_map(Answer::into_log);
+        let mut page = pages.next().unwrap_or_default();
+        let mut places: BTreeMap<u64, u64> = pages
+            .filter_map(|page| page.records.into_iter().next())
+            .map(|record| (record.sequence, digest(&record)))
+            .collect();
+        places.extend(page.records.iter().map(|record| (record.sequence, digest(record))));
+        page.records.retain(|record| record.sequence > from);
+        Self { page, places }
+    }
+
+    /// Whether the log still has the event that was seen there, or has given it up in the order of events.
+    fn confirms(&self, seen: &Seen) -> bool {
+        let there = self.places.get(&seen.sequence);
+        self.page.next > seen.sequence && there.is_none_or(|record| seen.record == Some(*record))
+    }
+
+    fn seen(&self, sequence: u64) -> Seen {
+        Seen { sequence, record: self.places.get(&sequence).copied() }
+    }
+}
+
+fn digest(record: &LogRecord) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (record.at, &record.record).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl SubscriptionState {
@@ -116,7 +176,11 @@ impl SubscriptionState {
 
     /// Events that were passed over are looked at again: the store may have forgotten something.
     pub(crate) fn forget_places(&self) {
-        self.known().places.clear();
+        let mut known = self.known();
+        known.places.clear();
+        known.forgotten += 1;
+        known.everywhere = true;
+        drop(known);
         self.look_again();
     }
 
@@ -151,8 +215,11 @@ impl SubscriptionState {
         known.stale || (old && !known.waiting.is_empty())
     }
 
-    fn take_waiting(&self) -> BTreeSet<Partition> {
-        std::mem::take(&mut self.known().waiting)
+    fn take_waiting(&self, all: impl Iterator<Item = Partition>) -> BTreeSet<Partition> {
+        let mut known = self.known();
+        let everywhere = std::mem::take(&mut known.everywhere) && !known.all.is_empty();
+        let waiting = std::mem::take(&mut known.waiting);
+        if everywhere { all.collect() } else { waiting }
     }
 
     /// The subscriptions that deliver now.
@@ -180,14 +247,18 @@ impl SubscriptionState {
         self.listed.notify_one();
     }
 
-    fn places(&self, partition: Partition, subscriptions: &[Subscription]) -> Option<Vec<Place>> {
+    /// The places of subscriptions if all are known, and how often places were forgotten so far.
+    fn places(&self, partition: Partition, subscriptions: &[Subscription]) -> (Option<Vec<Place>>, u64) {
         let known = self.known();
-        subscriptions.iter().map(|one| known.places.get(&(partition, one.id)).copied()).collect()
+        let places = subscriptions.iter().map(|one| known.places.get(&(partition, one.id)).copied()).collect();
+        (places, known.forgotten)
     }
 
-    fn set_places(&self, partition: Partition, places: impl IntoIterator<Item = (SubscriptionId, Place)>) {
+    fn set_places(&self, partition: Partition, places: Vec<(SubscriptionId, Place)>, forgotten: u64) {
         let mut known = self.known();
-        known.places.extend(places.into_iter().map(|(id, place)| ((partition, id), place)));
+        if known.forgotten == forgotten {
+            known.places.extend(places.into_iter().map(|(id, place)| ((partition, id), place)));
+        }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -221,7 +292,8 @@ impl Subscriptions {
                 self.state.look_again();
                 continue;
             }
-            let looks = self.state.take_waiting().into_iter().map(|partition| self.look_through(partition));
+            let waiting = self.state.take_waiting(self.transactor.flow_partitions());
+            let looks = waiting.into_iter().map(|partition| self.look_through(partition));
             stream::iter(looks).buffer_unordered(PARTITIONS_AT_ONCE).collect::<()>().await;
         }
     }
@@ -298,43 +370,44 @@ impl Subscriptions {
 
     /// Moves cursors on over the next events; says whether there are more.
     async fn advance_cursors(&self, partition: Partition, subscriptions: &[Subscription]) -> Result<bool> {
-        let places = self.state.places(partition, subscriptions);
+        let (places, forgotten) = self.state.places(partition, subscriptions);
         if let Some(places) = &places
-            && let Some(more) = self.pass_over_unwanted(partition, subscriptions, places).await?
+            && let Some(passed) = self.pass_over_unwanted(partition, subscriptions, places).await?
         {
-            return Ok(more);
+            self.state.set_places(partition, passed.places, forgotten);
+            return Ok(passed.more);
         }
-        let seen = places.map(|places| places.iter().map(|place| place.seen).collect()).unwrap_or_default();
-        let verb = Advance { submissions: &self.submissions, subscriptions, seen };
+        let verb = Advance { submissions: &self.submissions, subscriptions, places: places.unwrap_or_default() };
         let advanced = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        self.state.set_places(partition, advanced.places);
+        self.state.set_places(partition, advanced.places, forgotten);
         Ok(advanced.more)
     }
 
-    /// Passes over the next events in memory if no subscription wants them, and says whether there are more; `None`
-    /// where a commit has to decide.
+    /// Passes over the next events in memory if no subscription wants them; `None` where a commit has to decide.
     async fn pass_over_unwanted(
         &self,
         partition: Partition,
         subscriptions: &[Subscription],
         places: &[Place],
-    ) -> Result<Option<bool>> {
-        let Some(from) = places.iter().map(|place| place.seen).min() else { return Ok(Some(false)) };
+    ) -> Result<Option<Advanced>> {
+        let nothing = || Some(Advanced { places: Vec::new(), more: false });
+        let sequences = || places.iter().map(|place| place.seen.sequence);
+        let Some(from) = sequences().min() else { return Ok(nothing()) };
         let limit = self.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
-        let query = Query::Log { log: logs::events(), start: LogStart::After(from), limit };
-        let page = self.transactor.read(partition, vec![query]).await?;
-        let page = page.into_only(Answer::into_log).map_err(ff_core::Error::from)?;
-        if page.next <= from || page.removed_up_to > from {
+        let answers = self.transactor.read(partition, Look::queries(sequences(), limit)).await?;
+        let look = Look::new(answers.answers, from);
+        let page = &look.page;
+        if page.removed_up_to > from || !places.iter().all(|place| look.confirms(&place.seen)) {
             // The store has forgotten something, or the log no longer reaches back: the cursors decide.
             return Ok(None);
         }
-        let Some(last) = page.records.last().map(|record| record.sequence) else { return Ok(Some(false)) };
+        let Some(last) = page.records.last().map(|record| record.sequence) else { return Ok(nothing()) };
         let unstored =
             places.iter().any(|place| last.saturating_sub(place.stored) >= limits::SUBSCRIPTION_UNSTORED_MAX);
         let wanted = page.records.iter().any(|record| {
             let event = self.transactor.readable_record::<Event>(&logs::events(), &record.record);
             let wants = |event: Event| {
-                let after = |place: &Place| record.sequence > place.seen;
+                let after = |place: &Place| record.sequence > place.seen.sequence;
                 subscriptions.iter().zip(places).any(|(one, place)| after(place) && one.wants(&event))
             };
             event.is_some_and(wants)
@@ -342,12 +415,11 @@ impl Subscriptions {
         if wanted || unstored {
             return Ok(None);
         }
-        let moved = subscriptions
-            .iter()
-            .zip(places)
-            .map(|(one, place)| (one.id, Place { stored: place.stored, seen: place.seen.max(last) }));
-        self.state.set_places(partition, moved);
-        Ok(Some(page.records.len() == limit))
+        let moved = subscriptions.iter().zip(places).map(|(one, place)| {
+            let seen = if place.seen.sequence < last { look.seen(last) } else { place.seen };
+            (one.id, Place { stored: place.stored, seen })
+        });
+        Ok(Some(Advanced { places: moved.collect(), more: page.records.len() >= limit }))
     }
 
     /// Lets a subscription begin in every partition, behind what has happened there.
@@ -446,18 +518,34 @@ impl Command for Remove<'_> {
         let loaded = tx.load::<Subscription>(self.subscription.key()).await?;
         if loaded.is_some_and(|loaded| loaded.document.removing && loaded.document.id == self.subscription.id) {
             tx.relief();
+            if self.subscription.definition.filter.asks_for_creation() {
+                watch_creation(tx, &self.subscription.namespace, -1).await?;
+            }
             tx.delete(&self.subscription.key());
         }
         Ok(())
     }
 }
 
+/// A subscription that asks for the creation of executions begins or ends.
+pub(crate) async fn watch_creation(tx: &mut Tx<'_>, namespace: &str, change: i64) -> Result<()> {
+    let key = CreationWatch::key_of(namespace);
+    let found = tx.load::<CreationWatch>(key.clone()).await?.map(|loaded| loaded.document);
+    let subscriptions = found.as_ref().map_or(0, |watch| watch.subscriptions).saturating_add_signed(change);
+    match subscriptions {
+        0 if found.is_some() => tx.delete(&key),
+        0 => {}
+        _ => tx.save(&CreationWatch { namespace: namespace.to_owned(), subscriptions, ..found.unwrap_or_default() }),
+    }
+    Ok(())
+}
+
 /// Moves cursors on over events and creates the deliveries.
 struct Advance<'a> {
     submissions: &'a Submissions,
     subscriptions: &'a [Subscription],
-    /// Up to where nothing was wanted; empty where that is not known.
-    seen: Vec<u64>,
+    /// How far they have come; empty where that is not known.
+    places: Vec<Place>,
 }
 
 struct Advanced {
@@ -471,6 +559,8 @@ struct Follower<'a> {
     subscription: &'a Subscription,
     cursor: SubscriptionCursor,
     stored: u64,
+    /// What was seen beyond that.
+    seen: Option<Seen>,
     /// Something is to be stored.
     changed: bool,
 }
@@ -480,19 +570,19 @@ impl Command for Advance<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Advanced> {
         let mut followers = self.followers(tx).await?;
-        let Some(from) = followers.iter().map(|one| one.cursor.position).min() else {
+        let limit = tx.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
+        let Some(look) = look_on(tx, &mut followers, limit).await? else {
             return Ok(Advanced { places: Vec::new(), more: false });
         };
-        let limit = tx.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
-        let page = events(tx, LogStart::After(from), limit).await?;
+        let page = &look.page;
         for one in followers.iter_mut().filter(|one| one.cursor.position < page.removed_up_to) {
             one.cursor.position = page.removed_up_to;
             one.cursor.gaps += 1;
             one.changed = true;
         }
-        let mut more = page.records.len() == limit;
+        let mut more = page.records.len() >= limit;
         let mut created = 0;
-        for record in page.records {
+        for record in &page.records {
             if created >= tx.transactor.chunk(limits::DELIVERIES_PER_COMMIT) {
                 more = true;
                 break;
@@ -501,7 +591,7 @@ impl Command for Advance<'_> {
             for one in followers.iter_mut().filter(|one| one.cursor.position < record.sequence) {
                 one.cursor.position = record.sequence;
                 let Some(event) = event.as_ref().filter(|event| one.subscription.wants(event)) else { continue };
-                let view = event_view(tx.partition, &record, event.clone());
+                let view = event_view(tx.partition, record, event.clone());
                 created += 1 + one.subscription.definition.template.len() / TEMPLATE_WEIGHT_BYTES;
                 one.deliver(tx, view).await?;
             }
@@ -513,7 +603,7 @@ impl Command for Advance<'_> {
                 tx.save(&one.cursor);
                 stored = position;
             }
-            places.push((one.subscription.id, Place { stored, seen: position }));
+            places.push((one.subscription.id, Place { stored, seen: look.seen(position) }));
         }
         Ok(Advanced { places, more })
     }
@@ -534,12 +624,16 @@ impl<'a> Advance<'a> {
             let mut cursor = loaded.document;
             if !cursor.removed {
                 let stored = cursor.position;
-                cursor.position = stored.max(self.seen.get(place).copied().unwrap_or(0));
+                // Behind a cursor that went back, something was wanted.
+                let known = self.places.get(place).filter(|known| known.stored <= stored);
+                let seen = known.map(|known| known.seen).filter(|seen| seen.sequence > stored);
+                cursor.position = seen.map_or(stored, |seen| seen.sequence);
                 followers.push(Follower {
                     submissions: self.submissions,
                     subscription,
                     cursor,
                     stored,
+                    seen,
                     changed: false,
                 });
             }
@@ -614,7 +708,8 @@ pub(crate) async fn create_delivery(
     };
     let mut execution = Execution::create(request, tx.now)?;
     execution.delivery = Some(Box::new(delivery));
-    write_new(tx, execution, blob);
+    // What happens to a delivery is no event for subscriptions.
+    write_new(tx, execution, blob, false);
     Ok(())
 }
 
@@ -630,6 +725,7 @@ fn webhook_request(options: &Options, subscription: &Subscription, id: Execution
         priority: 0,
         creator: CREATOR.to_owned(),
         submitted_by: String::new(),
+        idempotency_key: String::new(),
         tags: BTreeMap::new(),
         policy,
         capabilities: Default::default(),
@@ -644,6 +740,26 @@ fn webhook_request(options: &Options, subscription: &Subscription, id: Execution
         trace_context: String::new(),
         schedule: None,
         sharing: Default::default(),
+    }
+}
+
+/// Looks on from where followers are. One that is at an event which the store has forgotten goes back to its cursor, which
+/// the store forgot together with it.
+async fn look_on(tx: &mut Tx<'_>, followers: &mut [Follower<'_>], limit: usize) -> Result<Option<Look>> {
+    loop {
+        let positions = || followers.iter().map(|one| one.cursor.position);
+        let Some(from) = positions().min() else { return Ok(None) };
+        let look = Look::new(tx.read(Look::queries(positions(), limit)).await?, from);
+        let mut confirmed = true;
+        for one in &mut *followers {
+            if one.seen.take_if(|seen| !look.confirms(seen)).is_some() {
+                one.cursor.position = one.stored;
+                confirmed = false;
+            }
+        }
+        if confirmed {
+            return Ok(Some(look));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use ff_core::index::kind;
 use ff_core::lane::Lane;
-use ff_core::subscription::DELIVERY_LANE;
+use ff_core::subscription::{CreationWatch, DELIVERY_LANE};
 use ff_core::{Code, Document, Error, Key, Partition, Result};
 use ff_store::Query;
 
@@ -80,20 +80,31 @@ impl SystemDocuments {
 
     /// A document of the system partition, at most a second old.
     pub(crate) async fn system_document<D: Document>(&self, key: &Key) -> Result<Option<D>> {
-        let asked_at = self.transactor.env().now_ms();
-        let body = match self.copies.get(key, asked_at) {
-            Some(body) => body,
-            None => {
-                let answers =
-                    self.transactor.read(Partition::SYSTEM, vec![Query::Documents(vec![key.clone()])]).await?;
-                let found = answers.into_only(ff_store::Answer::into_documents).map_err(Error::from)?;
-                let body = found.into_iter().next().flatten().map(|stored| stored.body);
-                // The age counts from before the question: the answer may be as old as that.
-                self.copies.put(key.clone(), body.clone(), asked_at);
-                body
-            }
-        };
+        let [body] = self.bodies([key]).await?;
         body.map(|body| D::decode(&body)).transpose()
+    }
+
+    /// The bodies of documents of the system partition, at most a second old. Those that are too old are read together.
+    async fn bodies<const N: usize>(&self, keys: [&Key; N]) -> Result<[Option<Bytes>; N]> {
+        let asked_at = self.transactor.env().now_ms();
+        let copies = keys.map(|key| self.copies.get(key, asked_at));
+        let old: Vec<Key> =
+            keys.iter().zip(&copies).filter(|(_, copy)| copy.is_none()).map(|(key, _)| (*key).clone()).collect();
+        if old.is_empty() {
+            return Ok(copies.map(Option::flatten));
+        }
+        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Documents(old.clone())]).await?;
+        let found = answers.into_only(ff_store::Answer::into_documents).map_err(Error::from)?;
+        let mut read = found.into_iter().map(|stored| stored.map(|stored| stored.body));
+        let mut old = old.into_iter();
+        Ok(copies.map(|copy| {
+            copy.unwrap_or_else(|| {
+                let body = read.next().flatten();
+                // The age counts from before the question: the answer may be as old as that.
+                old.next().into_iter().for_each(|key| self.copies.put(key, body.clone(), asked_at));
+                body
+            })
+        }))
     }
 
     /// A lane, if it was configured or used.
@@ -116,12 +127,30 @@ impl SystemDocuments {
         }
     }
 
-    /// Refuses submissions to a lane that takes none. Answers how much age is worth one step of priority there; 0 is the
-    /// default.
-    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<i64> {
+    /// Refuses submissions to a lane that takes none. Answers what the namespace and the lane want of them.
+    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<SubmissionTerms> {
         self.check_lane(lane)?;
-        let Some(lane) = self.lane(namespace, lane).await? else { return Ok(0) };
+        let keys = [&Lane::key_of(namespace, lane), &CreationWatch::key_of(namespace)];
+        let [lane, watch] = self.bodies(keys).await?;
+        let announced = watch.is_some();
+        let Some(lane) = lane.map(|lane| Lane::decode(&lane)).transpose()? else {
+            return Ok(SubmissionTerms { aging_ms: 0, announced });
+        };
         lane.check_submission()?;
-        Ok(lane.aging_ms)
+        Ok(SubmissionTerms { aging_ms: lane.aging_ms, announced })
     }
+
+    /// Whether a subscription asks for the creation of executions in a namespace.
+    pub(crate) async fn announces_creation(&self, namespace: &str) -> Result<bool> {
+        Ok(self.system_document::<CreationWatch>(&CreationWatch::key_of(namespace)).await?.is_some())
+    }
+}
+
+/// The wishes of a namespace and a lane about what is submitted there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SubmissionTerms {
+    /// How much age is worth one step of priority; 0 is the default.
+    pub(crate) aging_ms: i64,
+    /// A subscription asks for the creation of executions.
+    pub(crate) announced: bool,
 }

@@ -59,7 +59,7 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         fair_key: some_text(execution.fair_key()),
         singleton_key: execution.single_key(SingleUse::Singleton).map(str::to_owned),
         debounce_key: execution.single_key(SingleUse::Debounce).map(str::to_owned),
-        idempotency_key: None,
+        idempotency_key: some_text(&execution.idempotency_key),
         created_at: execution.created_at,
         updated_at: execution.updated_at,
         started_at: some_instant(execution.started_at),

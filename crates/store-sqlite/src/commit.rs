@@ -11,9 +11,9 @@ use crate::logs::Logs;
 
 const HEADER: &str = "SELECT version, epoch, lease, lease_until, expires_at FROM documents WHERE p = ?1 AND k = ?2";
 const PUT: &str = "INSERT INTO documents (p, k, version, epoch, lease, lease_until, expires_at, body) \
-     VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7) \
-     ON CONFLICT DO UPDATE SET version = ?3, epoch = ?4, lease = ?5, body = ?7, \
-         lease_until = CASE WHEN expires_at <= ?8 THEN 0 ELSE lease_until END, expires_at = ?6";
+     VALUES (?1, ?2, ?3, ?4, ?5, coalesce(?9, 0), ?6, ?7) \
+     ON CONFLICT DO UPDATE SET version = ?3, epoch = ?4, lease = ?5, body = ?7, lease_until = \
+         CASE WHEN ?9 IS NOT NULL THEN ?9 WHEN expires_at <= ?8 THEN 0 ELSE lease_until END, expires_at = ?6";
 const DELETE: &str = "DELETE FROM documents WHERE p = ?1 AND k = ?2";
 const LEASE: &str = "UPDATE documents SET lease_until = ?3 WHERE p = ?1 AND k = ?2";
 const SET_ENTRY: &str = "INSERT INTO entries (p, name, member, score) VALUES (?1, ?2, ?3, ?4) \
@@ -65,7 +65,9 @@ impl<'c> Commits<'c> {
             return Ok(Outcome::Conflict(conflict));
         }
         for put in &batch.puts {
-            self.put(partition, put, batch.command, now)?;
+            // The row is written once, with the lease that the batch gives its document.
+            let lease = batch.leases.iter().find(|change| change.key == put.key);
+            self.put(partition, put, lease.map(|change| lease_until(change, now)), batch.command, now)?;
         }
         for key in &batch.deletes {
             self.delete.execute((partition, key.as_bytes()))?;
@@ -133,7 +135,14 @@ impl<'c> Commits<'c> {
         header.optional().map(Option::flatten)
     }
 
-    fn put(&mut self, partition: i64, put: &Put, command: CommandId, now: i64) -> rusqlite::Result<()> {
+    fn put(
+        &mut self,
+        partition: i64,
+        put: &Put,
+        lease_until: Option<i64>,
+        command: CommandId,
+        now: i64,
+    ) -> rusqlite::Result<()> {
         self.put.execute((
             partition,
             put.key.as_bytes(),
@@ -143,17 +152,20 @@ impl<'c> Commits<'c> {
             put.expires_at,
             &put.body[..],
             now,
+            lease_until,
         ))?;
         Ok(())
     }
 
-    /// A renewal, which puts nothing, never moves the end of a lease back.
+    /// A renewal, which puts nothing, never moves the end of a lease back. A put has written the end already.
     fn lease(&mut self, partition: i64, change: &LeaseChange, put: bool, now: i64) -> rusqlite::Result<()> {
-        let mut until = change.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl));
-        if !put && until != 0 {
-            until = until.max(self.header(partition, &change.key, now)?.map_or(0, |header| header.lease_until));
+        let mut until = lease_until(change, now);
+        if !put {
+            if until != 0 {
+                until = until.max(self.header(partition, &change.key, now)?.map_or(0, |header| header.lease_until));
+            }
+            self.lease.execute((partition, change.key.as_bytes(), until))?;
         }
-        self.lease.execute((partition, change.key.as_bytes(), until))?;
         match change.ttl_ms {
             Some(_) => self.set_entry(partition, &change.index, &change.member, until),
             None => self.remove_entry(partition, &change.index, &change.member),
@@ -184,6 +196,11 @@ impl<'c> Commits<'c> {
     pub(crate) fn left_garbage(&mut self) -> bool {
         self.logs.left_garbage()
     }
+}
+
+/// When a lease ends that begins now; 0 when it is cleared.
+fn lease_until(change: &LeaseChange, now: i64) -> i64 {
+    change.ttl_ms.map_or(0, |ttl| now.saturating_add(ttl))
 }
 
 fn judge(guard: &Guard, header: Option<Header>, now: i64) -> Option<ConflictReason> {

@@ -28,13 +28,12 @@ impl FileLock {
     /// Takes the lock of a database file.
     pub(crate) fn take(database: &Path) -> Result<Self> {
         let path = lock_path(database);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|why| cannot_create(&path, &why))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        // Another user who can open the file could lock it, and keep the owner out.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(|why| cannot_create(&path, &why))?;
         match wait_for(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(holder(database, &mut file))),

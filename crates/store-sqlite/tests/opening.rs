@@ -116,6 +116,23 @@ async fn a_second_name_of_a_file_shares_its_lock() {
 }
 
 #[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_may_open_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&Options::new(directory.path().join("ff.db"))).unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} has the mode {mode:o}", entry.file_name());
+        seen += 1;
+    }
+    assert!(seen >= 2, "the database and its lock");
+    store.close().await;
+}
+
+#[cfg(unix)]
 #[test]
 fn a_directory_that_takes_no_files_is_read_only() {
     use std::os::unix::fs::PermissionsExt;

@@ -255,6 +255,8 @@ fn number(text: &[u8]) -> Result<i64, Stop> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -102,7 +102,7 @@ impl<'b> Path<'b> {
         if !own.is_empty() || usage.is_empty() {
             self.named.check_usage(&own, now)?;
         }
-        self.each(|budget| budget.open_window(now));
+        let now = self.open_windows(now);
         for budget in &self.above {
             budget.check_actual(&budget.counted_amounts(usage))?;
         }
@@ -133,7 +133,7 @@ impl<'b> Path<'b> {
             existing.check_repeat(&request.amounts)?;
             return Ok(Reserve::Again { expires_at: existing.expires_at });
         }
-        self.each(|budget| budget.open_window(now));
+        let now = self.open_windows(now);
         let mut refusal = None;
         for budget in self.all() {
             let counted = budget.counted_amounts(&request.amounts);
@@ -147,11 +147,16 @@ impl<'b> Path<'b> {
         if let Some(refusal) = refusal {
             return Ok(Reserve::Refused(refusal));
         }
+        Ok(Reserve::Held(Box::new(self.hold_all(request, now))))
+    }
+
+    /// Holds amounts that fit in every budget of the path.
+    pub(super) fn hold_all(&mut self, request: &ReserveRequest, now: i64) -> Reservation {
         let ReservationId { namespace, budget, execution, lease, key } = request.id.clone();
         let mut counted_in = std::collections::BTreeMap::new();
         self.each(|budget| drop(counted_in.insert(budget.name.clone(), budget.hold(&request.amounts, now))));
         let reserved_at = self.named.updated_at;
-        Ok(Reserve::Held(Box::new(Reservation {
+        Reservation {
             namespace,
             budget,
             execution,
@@ -162,14 +167,14 @@ impl<'b> Path<'b> {
             reserved_at,
             expires_at: reserved_at.saturating_add(request.ttl_ms),
             ..Default::default()
-        })))
+        }
     }
 
     /// The holder of a reservation says what was spent.
     pub fn settle(&mut self, reservation: &mut Reservation, actual: &Amounts, now: i64) -> Result<Settled> {
         let others = actual.iter().filter(|(name, _)| !reservation.amounts.contains_key(*name));
         self.check_dimensions("actual", &others.map(|(name, amount)| (name.clone(), *amount)).collect())?;
-        self.each(|budget| budget.open_window(now));
+        let now = self.open_windows(now);
         for budget in self.all() {
             budget.check_actual(&budget.counted_amounts(actual))?;
         }
@@ -179,19 +184,25 @@ impl<'b> Path<'b> {
 
     /// The holder of a reservation says that nothing was spent.
     pub fn release(&mut self, reservation: &mut Reservation, now: i64) -> Result<Settled> {
-        self.each(|budget| budget.open_window(now));
+        let now = self.open_windows(now);
         let settlement = reservation.release(now)?;
         Ok(self.count(reservation, settlement, &Amounts::new(), now))
     }
 
     /// The time of a reservation has run out: it counts as spent. Says whether it had.
     pub fn orphan(&mut self, reservation: &mut Reservation, now: i64) -> bool {
-        self.each(|budget| budget.open_window(now));
+        let now = self.open_windows(now);
         if !reservation.orphan(now) {
             return false;
         }
         let amounts = reservation.amounts.clone();
         self.count(reservation, Settlement::Settle, &amounts, now);
+        self.each(|budget| {
+            let counted = reservation.counted_in.get_mut(&budget.name);
+            if let (Some(counted), Some(part)) = (counted, budget.parts.last()) {
+                counted.part = part.ends_at;
+            }
+        });
         true
     }
 
@@ -201,7 +212,14 @@ impl<'b> Path<'b> {
         Settled { settlement, overrun }
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Budget> {
+    /// What is due happens in every budget. Answers with an instant that is not before any of them.
+    pub(super) fn open_windows(&mut self, now: i64) -> i64 {
+        let now = self.all().map(|budget| budget.updated_at).fold(now, i64::max);
+        self.each(|budget| budget.open_window(now));
+        now
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Budget> {
         self.above.iter_mut().map(|budget| &mut **budget).chain(std::iter::once(&mut *self.named))
     }
 

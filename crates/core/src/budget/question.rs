@@ -31,6 +31,8 @@ document! {
         "r" requested: i64,
         /// The execution that met the limit first.
         "x" execution: Option<ExecutionId>,
+        /// When it was last seen that something waits for the answer; 0: not yet.
+        "l" awaited_at: i64,
     }
 }
 
@@ -38,6 +40,11 @@ impl BudgetQuestion {
     /// Whether people are asked.
     pub fn is_open(&self) -> bool {
         self.asked_at != 0
+    }
+
+    /// When it is to be seen whether something still waits for the answer.
+    pub fn look_at(&self) -> Option<i64> {
+        self.is_open().then(|| self.asked_at.max(self.awaited_at).saturating_add(limits::QUESTION_RECHECK_MS))
     }
 }
 
@@ -108,6 +115,7 @@ impl Budget {
                 for (dimension, more) in amounts {
                     *self.granted.entry(dimension.clone()).or_default() += more;
                     self.exhausted.remove(dimension);
+                    self.breaches.limit_changed(dimension);
                 }
             }
             BudgetAnswer::Raise => {
@@ -122,9 +130,25 @@ impl Budget {
             }
             BudgetAnswer::No => self.declined = true,
         }
-        self.mark_updated(now);
+        let now = self.mark_updated(now);
+        if self.is_rolling() && answer != BudgetAnswer::Raise {
+            self.answered_until = now.saturating_add(self.definition.rolling_ms);
+        }
         self.question = BudgetQuestion::default();
         Ok(())
+    }
+
+    /// It was seen whether something waits for the answer to the question that was asked at this instant. A question that
+    /// nothing waits for any more is withdrawn, and the next execution that meets the limit asks anew.
+    pub fn question_awaited(&mut self, asked_at: i64, awaited: bool, now: i64) {
+        if !self.question.is_open() || self.question.asked_at != asked_at {
+            return;
+        }
+        let now = self.mark_updated(now);
+        self.question.awaited_at = now;
+        if !awaited {
+            self.question = BudgetQuestion::default();
+        }
     }
 
     /// The amount that was asked for fits by now, so the question is closed.
@@ -208,6 +232,20 @@ mod tests {
             let expected = if answer == BudgetAnswer::No { HardAction::Fail } else { HardAction::Ask };
             assert_eq!(budget.hard_action(), expected);
         }
+    }
+
+    #[test]
+    fn a_question_that_nothing_waits_for_is_withdrawn() {
+        let mut budget = asking();
+        budget.report(&tokens(100), 1_500).unwrap();
+        budget.ask("tokens", 10, ExecutionId::default(), 2_000);
+        assert_eq!(budget.due_at(), Some(2_000 + limits::QUESTION_RECHECK_MS));
+        budget.question_awaited(2_000, true, 40_000);
+        assert_eq!(budget.due_at(), Some(40_000 + limits::QUESTION_RECHECK_MS));
+        budget.question_awaited(1_999, false, 80_000);
+        assert!(budget.question.is_open(), "that was about an earlier question");
+        budget.question_awaited(2_000, false, 80_000);
+        assert_eq!((budget.question_view(), budget.due_at()), (None, None));
     }
 
     #[test]

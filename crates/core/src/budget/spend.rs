@@ -5,7 +5,7 @@
 //! the used amount no more than it takes off the reserve, except for what it counts as overrun.
 //!
 //! A reservation belongs to the window that granted it. A settlement after a reset counts in that window and takes no
-//! room of the present one.
+//! room of the present one. In a rolling window the amount counts from its settlement on.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub struct SpendRefusal {
     pub left: i64,
     /// The hard limit.
     pub limit: i64,
-    /// When usage returns to nothing by itself.
+    /// When usage returns to nothing by itself; of a rolling window when the amount fits unless more is spent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_reset_at: Option<i64>,
 }
@@ -77,6 +77,9 @@ pub struct Standing {
     /// When nothing is left, if it goes on like this and nothing resets it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted_at: Option<i64>,
+    /// When the oldest usage leaves a rolling window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frees_at: Option<i64>,
 }
 
 impl Budget {
@@ -111,7 +114,7 @@ impl Budget {
     /// Resets that are due happen before anything is held or settled.
     pub fn open_window(&mut self, now: i64) {
         let now = self.mark_updated(now);
-        self.reset_if_due(now);
+        self.come_due(now);
     }
 
     /// The amounts that this budget counts.
@@ -140,7 +143,7 @@ impl Budget {
                 requested,
                 left,
                 limit: self.hard(dimension),
-                next_reset_at: (self.next_reset_at != 0).then_some(self.next_reset_at),
+                next_reset_at: self.fits_at(dimension, requested),
             }),
         })
     }
@@ -150,15 +153,17 @@ impl Budget {
         self.refused_count += 1;
         self.last_breach_at = self.mark_updated(now);
         dimension.clone_into(&mut self.last_breach_dimension);
+        self.passed_hard(dimension, now);
     }
 
     /// Holds amounts that fit, and says how they are counted.
     pub fn hold(&mut self, all: &Amounts, now: i64) -> CountedIn {
         let held = self.counted_amounts(all);
-        self.mark_updated(now);
+        let now = self.mark_updated(now);
+        self.used_by_charge(now);
         add(&mut self.reserved, &held, 1);
         let held = (held != *all).then_some(held);
-        CountedIn { window: self.window(), held, ..Default::default() }
+        CountedIn { window: self.window(), incarnation: self.incarnation, held, ..Default::default() }
     }
 
     /// Counts what became of a reservation: what was really spent instead of what it held, or had counted as spent.
@@ -173,9 +178,24 @@ impl Budget {
             .map(|(dimension, spent)| (dimension.clone(), spent - amount(held, dimension)))
             .filter(|(_, over)| *over > 0)
             .collect();
-        self.mark_updated(now);
+        let now = self.mark_updated(now);
+        self.used_by_charge(now);
         let before: Amounts = actual.keys().map(|dimension| (dimension.clone(), self.used(dimension))).collect();
-        let Some((usage, reserved, over)) = self.counters(counted.window) else { return overrun };
+        if self.is_rolling() && self.counts(counted) {
+            let part = match settlement {
+                Settlement::Settle => self.newest_part(now),
+                Settlement::Correct => self.parts.iter_mut().find(|part| part.ends_at == counted.part),
+                Settlement::Nothing => None,
+            };
+            // An amount that has left the window by now is not corrected any more.
+            let Some(part) = part else { return overrun };
+            if settlement == Settlement::Correct {
+                add(&mut part.usage, held, -1);
+            }
+            add(&mut part.usage, &actual, 1);
+            add(&mut part.overrun, &overrun, 1);
+        }
+        let Some((usage, reserved, over)) = self.counters(counted) else { return overrun };
         match settlement {
             Settlement::Settle => add(reserved, held, -1),
             Settlement::Correct => add(usage, held, -1),
@@ -183,11 +203,20 @@ impl Budget {
         }
         add(usage, &actual, 1);
         add(over, &overrun, 1);
-        let soft = |(dimension, before): (&String, &i64)| {
+        let over_soft = |dimension: &&String| {
             let soft = self.soft(dimension);
-            soft != 0 && *before <= soft && self.used(dimension) > soft
+            soft != 0 && self.used(dimension) > soft
         };
-        if before.iter().any(soft) {
+        let passed: Vec<&String> = before.keys().filter(over_soft).collect();
+        let news = passed.iter().any(|dimension| before[*dimension] <= self.soft(dimension));
+        passed.iter().for_each(|dimension| self.passed_soft(dimension, now));
+        for dimension in before.keys() {
+            let hard = self.hard(dimension);
+            if hard != 0 && self.used(dimension) > hard {
+                self.passed_hard(dimension, now);
+            }
+        }
+        if news {
             self.soft_breach_count += 1;
         }
         overrun
@@ -213,13 +242,20 @@ impl Budget {
         Err(Error::invalid(field, detail).with("dimension", unknown).with("known", known))
     }
 
-    /// The counters of a window: used, held and overrun. Those of windows before the previous one are gone.
-    fn counters(&mut self, window: i64) -> Option<(&mut Amounts, &mut Amounts, &mut Amounts)> {
-        if window == self.window() {
+    /// Whether the present window counts a reservation.
+    pub fn counts(&self, counted: &CountedIn) -> bool {
+        counted.incarnation == self.incarnation && counted.window == self.window()
+    }
+
+    /// The counters of the window that counts a reservation: used, held and overrun. Those of windows before the previous
+    /// one are gone, and so are those of a budget that had this name before.
+    pub(super) fn counters(&mut self, counted: &CountedIn) -> Option<(&mut Amounts, &mut Amounts, &mut Amounts)> {
+        if self.counts(counted) {
             return Some((&mut self.usage, &mut self.reserved, &mut self.overrun));
         }
+        let same = counted.incarnation == self.incarnation;
         let previous = &mut self.previous;
-        (previous.ended_at != 0 && previous.began_at == window).then_some((
+        (same && previous.ended_at != 0 && previous.began_at == counted.window).then_some((
             &mut previous.usage,
             &mut previous.reserved,
             &mut previous.overrun,
@@ -239,18 +275,26 @@ impl Budget {
         };
         self.window_began_at = self.previous.ended_at;
         self.exhausted.clear();
+        self.breaches.begin_window();
         self.granted.clear();
         self.question = BudgetQuestion::default();
         self.declined = false;
+        self.parts.clear();
+        self.answered_until = 0;
     }
 
     /// How a dimension stands, and where that leads at the pace of this window.
     pub(super) fn standing(&self, dimension: &str, now: i64) -> Standing {
         let (used, left) = (self.used(dimension), self.left(dimension));
-        let elapsed = i128::from(now.max(self.updated_at) - self.window()).max(1);
+        let mut elapsed = i128::from(now.max(self.updated_at) - self.window()).max(1);
+        if self.is_rolling() {
+            elapsed = elapsed.min(i128::from(self.definition.rolling_ms));
+        }
         let at_pace = |ms: i64| i128::from(used) * i128::from(ms) / elapsed;
         let exact = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
-        let end = (self.next_reset_at != 0).then_some(self.next_reset_at);
+        // A rolling window is full once, and after that as much leaves as comes.
+        let full = self.window().saturating_add(self.definition.rolling_ms).max(now);
+        let end = if self.is_rolling() { Some(full) } else { (self.next_reset_at != 0).then_some(self.next_reset_at) };
         let forecast = end.map(|end| exact(i128::from(used) + at_pace((end - now).max(0))));
         let exhausted_at = left.filter(|_| used > 0).map(|left| {
             let needed_ms = i128::from(left) * elapsed / i128::from(used);
@@ -264,16 +308,17 @@ impl Budget {
             per_hour: exact(i128::from(used) * HOUR_MS / elapsed),
             forecast,
             exhausted_at: exhausted_at.filter(|at| end.is_none_or(|end| *at < end)),
+            frees_at: self.frees_at(dimension),
         }
     }
 }
 
-fn amount(amounts: &Amounts, dimension: &str) -> i64 {
+pub(super) fn amount(amounts: &Amounts, dimension: &str) -> i64 {
     amounts.get(dimension).copied().unwrap_or(0)
 }
 
 /// Adds or takes off; what comes to nothing is left out.
-fn add(amounts: &mut Amounts, delta: &Amounts, sign: i64) {
+pub(super) fn add(amounts: &mut Amounts, delta: &Amounts, sign: i64) {
     for (dimension, change) in delta.iter().filter(|(_, change)| **change != 0) {
         let sum = amount(amounts, dimension) + sign * change;
         if sum == 0 {

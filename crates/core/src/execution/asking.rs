@@ -54,28 +54,29 @@ impl Execution {
         if let Some(ending) = self.endings.last_mut() {
             ending.suspension_id = request.suspension;
         }
-        self.await_budget(request, now);
+        self.await_budget(request, now, effects);
         Ok(())
     }
 
     /// A budget has nothing left for its start.
-    pub fn ask_budget_at_admission(&mut self, request: &AskBudget<'_>, now: i64) -> Result<()> {
+    pub fn ask_budget_at_admission(&mut self, request: &AskBudget<'_>, now: i64, effects: &mut Effects) -> Result<()> {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
         let now = self.mark_updated(now);
         self.state.ownership_state = OwnershipState::Unowned;
-        self.await_budget(request, now);
+        self.await_budget(request, now, effects);
         Ok(())
     }
 
-    fn await_budget(&mut self, request: &AskBudget<'_>, now: i64) {
+    fn await_budget(&mut self, request: &AskBudget<'_>, now: i64, effects: &mut Effects) {
         let mut suspension = Suspension::of_waits(request.suspension, Vec::new(), SuspendReason::Budget, now);
         suspension.allow_operator_resume = true;
         self.state.lifecycle_phase = LifecyclePhase::Suspended;
         self.state.eligibility_state = EligibilityState::NotApplicable;
         self.state.blocking_reason = suspension.blocking_reason();
         self.suspension = Some(suspension);
+        self.suspension_event(effects);
         self.parked_on = request.gate.to_owned();
         self.blocking_detail = request.detail.to_owned();
         self.recheck_at = now + limits::ASKED_RECHECK_MS;
@@ -83,13 +84,16 @@ impl Execution {
 
     /// The question was answered, whatever the answer is: the execution is admitted or refused anew. The cause that
     /// resumed it before it was asked at its admission still waits for its worker.
-    pub(super) fn budget_answered(&mut self, now: i64) {
+    pub(super) fn budget_answered(&mut self, now: i64, effects: &mut Effects) {
         let parted = self.state.attempt_state == AttemptState::AttemptInterrupted;
         let by = match self.resumed_by {
             ResumedBy::Nothing if parted => ResumedBy::Decision,
             by => by,
         };
         let signals = std::mem::take(&mut self.resume_signals);
-        self.resume(by, signals, now, now);
+        // People hear that the answer ended the suspension; the worker hears of the earlier cause.
+        self.resumption_event(ResumedBy::Decision, effects);
+        self.suspension = None;
+        self.resume(by, signals, now, effects);
     }
 }

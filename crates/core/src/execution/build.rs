@@ -129,6 +129,7 @@ mod tests {
             priority: 0,
             creator: String::new(),
             submitted_by: String::new(),
+            idempotency_key: String::new(),
             tags: Default::default(),
             policy: Policy { pin_build, ..Default::default() },
             capabilities: CapabilitySet::new((0..count).map(|number| format!("c{number}"))).unwrap(),

@@ -340,6 +340,12 @@ impl Execution {
     }
 
     /// Keeps the last endings, the newest last.
+    /// Whether the lease before this one was handed back. A worker may have received it all the same, under a lease id that
+    /// it uses for everything, and have written under it.
+    pub fn follows_returned_lease(&self) -> bool {
+        self.endings.last().is_some_and(|ending| ending.end == LeaseEnd::Returned)
+    }
+
     pub(crate) fn remember(&mut self, ending: LeaseEnding) {
         self.endings.retain(|kept| kept.lease_id != ending.lease_id);
         self.endings.push(ending);

@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Execution;
 use crate::error::{Code, Error, Result};
+use crate::event::Effects;
+use crate::gate::Gate;
 use crate::id::ExecutionId;
 use crate::join::{JoinDecision, JoinPolicy, JoinState};
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::partition::digest16;
 use crate::planted::{Bug, planted};
-use crate::sharing::ConcurrencyLimit;
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase};
 
 /// One reason not to run, the strongest first.
@@ -172,14 +173,11 @@ impl Execution {
         self.mark_updated(now);
         if self.holds.has(Hold::Operator) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
             // The detail was the operator's. The detail of the gate was overwritten by it; which gate it was is known.
-            self.blocking_detail = match self.parked_on.split_once(':') {
-                Some(("b", name)) => format!("budget {name}"),
-                Some(("q", name)) => format!("quota {name}"),
-                Some(("c", _)) => match ConcurrencyLimit::of_gate(&self.parked_on) {
-                    Some(limit) => format!("concurrency key {}", limit.key),
-                    None => String::new(),
-                },
-                _ => String::new(),
+            self.blocking_detail = match Gate::parse(&self.parked_on) {
+                Some(Gate::Budget(name)) => format!("budget {name}"),
+                Some(Gate::Quota(name)) => format!("quota {name}"),
+                Some(Gate::Key { key, .. }) => format!("concurrency key {key}"),
+                None => String::new(),
             };
         }
         self.holds.clear(Hold::Operator);
@@ -187,9 +185,9 @@ impl Execution {
         Ok(())
     }
 
-    /// A budget (`b:name`), quota (`q:name`) or concurrency key (`c:limit:key`) refused it: it leaves the queue until that gate opens or `recheck_at`.
+    /// A gate refused it: it leaves the queue until that gate opens or `recheck_at`.
     pub fn park(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
-        let hold = if gate.starts_with("b:") { Hold::Budget } else { Hold::Quota };
+        let hold = if Gate::budget_of(gate).is_some() { Hold::Budget } else { Hold::Quota };
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
         }
@@ -211,10 +209,10 @@ impl Execution {
     }
 
     /// Its gate may have opened: back to the queue, to be admitted or refused anew.
-    pub fn unpark(&mut self, now: i64) {
+    pub fn unpark(&mut self, now: i64, effects: &mut Effects) {
         let now = self.mark_updated(now);
         if self.asks_budget() {
-            return self.budget_answered(now);
+            return self.budget_answered(now, effects);
         }
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);

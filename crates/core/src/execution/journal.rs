@@ -461,12 +461,18 @@ impl Execution {
     }
 
     /// A question was answered: the function may run again. The entries recorded from `dropped_from` on are dropped.
-    pub fn answer_question(&mut self, step: &StepIdentity, dropped_from: Option<u64>, now: i64) -> Result<()> {
+    pub fn answer_question(
+        &mut self,
+        step: &StepIdentity,
+        dropped_from: Option<u64>,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<()> {
         if dropped_from.is_some() {
             self.check_generations(dropped_from)?;
             self.begin_generation(dropped_from, limits::GENERATIONS_KEPT);
         }
-        self.wake(ResumedBy::Decision, now);
+        self.wake(ResumedBy::Decision, now, effects);
         if let Some(notes) = self.journal.as_mut() {
             let step = StepRef::from(step);
             notes.late_reports.retain(|report| report.step != step);
@@ -661,8 +667,11 @@ mod tests {
         let fetch = execution.open_question(Some(&step("fetch"))).unwrap().question.clone().unwrap();
         fetch.check_answer(StepAnswer::RunAgain).unwrap();
         assert!(fetch.check_answer(StepAnswer::DidNotHappen).is_err());
-        assert_eq!(execution.resume_by_operator(30).unwrap_err().code, Code::OperatorResumeNotAllowed);
-        execution.answer_question(&step("fetch"), Some(3), 30).unwrap();
+        assert_eq!(
+            execution.resume_by_operator(30, &mut Effects::default()).unwrap_err().code,
+            Code::OperatorResumeNotAllowed
+        );
+        execution.answer_question(&step("fetch"), Some(3), 30, &mut Effects::default()).unwrap();
         execution.check().unwrap();
         assert!(execution.is_eligible());
         assert_eq!((execution.generation, execution.resumed_by), (1, ResumedBy::Decision));

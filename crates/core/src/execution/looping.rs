@@ -102,7 +102,7 @@ impl Execution {
                 let StepIdentity { name, key, occurrence } = found.step.clone();
                 let occurrence = occurrence.unwrap_or(0);
                 let wait = Wait { name, key, occurrence, question: Some(question), ..Default::default() };
-                self.rest(suspension, vec![wait], now);
+                self.rest(suspension, vec![wait], now, effects);
             }
             NoProgressAction::Fail => {
                 self.end_lease(LeaseEnd::LoopDetected, now, effects);
@@ -113,8 +113,8 @@ impl Execution {
     }
 
     /// A person lets it go on: what is recorded so far is not counted any more.
-    pub fn go_on_looping(&mut self, next_number: u64, now: i64) {
-        self.wake(super::ResumedBy::Decision, now);
+    pub fn go_on_looping(&mut self, next_number: u64, now: i64, effects: &mut Effects) {
+        self.wake(super::ResumedBy::Decision, now, effects);
         self.notes().loop_from = next_number;
     }
 

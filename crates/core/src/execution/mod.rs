@@ -33,11 +33,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::budget::Amounts;
 use crate::capability::CapabilitySet;
 use crate::document;
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, Event, EventType};
+use crate::gate::{self, Gate};
 use crate::id::{ExecutionId, FlowId, LeaseEpoch, SignalId, SlotId};
 use crate::index::{self, kind};
 use crate::join::{ChildWait, Join};
@@ -83,6 +85,8 @@ document! {
         "c" creator: String,
         /// The API token that submitted it, where that one may do no more than submit: it may cancel, signal and replay it.
         "sb" submitted_by: String,
+        /// The idempotency key it was created with, for people.
+        "ik" idempotency_key: String,
         /// Labels to find it by.
         "tg" tags: BTreeMap<String, String>,
         /// Its policy: retries, timeouts, limits, routing.
@@ -292,6 +296,8 @@ pub struct NewExecution {
     pub creator: String,
     /// The API token that submits it, where that one may do no more than submit.
     pub submitted_by: String,
+    /// The idempotency key it is created with; empty for none.
+    pub idempotency_key: String,
     /// Labels.
     pub tags: BTreeMap<String, String>,
     /// Its policy: retries, timeouts, limits, routing.
@@ -402,6 +408,7 @@ impl Execution {
             priority: request.priority.clamp(0, limits::PRIORITY_MAX),
             creator: request.creator,
             submitted_by: request.submitted_by,
+            idempotency_key: request.idempotency_key,
             tags: request.tags,
             capabilities: {
                 let required = CapabilitySet::new(capabilities)?;
@@ -462,12 +469,19 @@ impl Execution {
         Key::new(kind::EXECUTION, &[id.uuid.as_bytes()])
     }
 
-    /// Where the gates it must pass are written: its budgets, its concurrency keys and its quota, in one canonical string.
+    /// The amounts that each of its claims holds in its budgets; none without budgets.
+    pub fn estimate(&self) -> Option<&Amounts> {
+        Some(&self.policy.estimate).filter(|estimate| !estimate.is_empty() && !self.budgets.is_empty())
+    }
+
+    /// Where the gates it must pass are written: its budgets, its concurrency keys, its quota and its estimate, in one
+    /// canonical string.
     pub fn gate(&self) -> String {
-        let mut gates: Vec<String> = self.budgets.iter().map(|name| format!("b:{name}")).collect();
-        gates.extend(self.concurrency().iter().map(ConcurrencyLimit::gate));
-        gates.extend(self.quota.iter().map(|name| format!("q:{name}")));
-        gates.join(",")
+        let budgets = self.budgets.iter().map(|name| Gate::Budget(name));
+        let gates = budgets.chain(self.concurrency().iter().map(ConcurrencyLimit::gate));
+        let gates = gates.chain(self.quota.iter().map(|name| Gate::Quota(name)));
+        let estimate = self.estimate().map(gate::estimate_mark);
+        gates.map(|gate| gate.to_string()).chain(estimate).collect::<Vec<_>>().join(",")
     }
 
     /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.
@@ -515,7 +529,7 @@ impl Execution {
         Event {
             event_type,
             namespace: self.namespace.clone(),
-            execution_id: self.id,
+            execution_id: Some(self.id),
             execution_kind: self.kind.clone(),
             flow_id: self.flow,
             tags: self.tags.clone(),
@@ -531,6 +545,11 @@ impl Execution {
         event.signal_id = Some(signal);
         event.detail = name.to_owned();
         effects.events.push(event);
+    }
+
+    /// The event of its creation.
+    pub fn creation_event(&self) -> Event {
+        self.event(EventType::Created)
     }
 
     /// Whether everything in the document agrees. Asserted after every transition in tests and the simulator.
@@ -572,8 +591,12 @@ impl Execution {
         if self.retries > self.policy.retry.max_retries || self.reclaims > self.policy.max_reclaim_count {
             return broken("was tried more often than its policy allows");
         }
-        if (self.holds.has(Hold::Budget) || self.asks_budget()) != self.parked_on.starts_with("b:")
-            || self.holds.has(Hold::Quota) != self.parked_on.starts_with(['q', 'c'])
+        let (by_budget, by_quota) = match Gate::parse(&self.parked_on) {
+            Some(Gate::Budget(_)) => (true, false),
+            Some(Gate::Quota(_) | Gate::Key { .. }) => (false, true),
+            None => (false, false),
+        };
+        if (self.holds.has(Hold::Budget) || self.asks_budget()) != by_budget || self.holds.has(Hold::Quota) != by_quota
         {
             return broken("is parked without a gate, or the reverse");
         }

@@ -3,7 +3,7 @@
 use super::{CancelSource, Cancellation, Execution, Failure, ResumedBy};
 use crate::condition::SignalFact;
 use crate::error::{Code, Error, Result};
-use crate::event::Effects;
+use crate::event::{Effects, EventType};
 use crate::id::SignalId;
 use crate::lease::{AttemptOutcome, LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
@@ -82,6 +82,7 @@ impl Execution {
         self.blocking_detail = request.detail;
         self.continuation = request.continuation;
         self.suspension = Some(suspension);
+        self.suspension_event(effects);
         Ok(Suspended::Waiting)
     }
 
@@ -98,7 +99,13 @@ impl Execution {
     }
 
     /// A signal arrives for its suspension. `resume_delay_ms` postpones eligibility when it is the last one needed.
-    pub fn deliver_signal(&mut self, fact: SignalFact, resume_delay_ms: i64, now: i64) -> Result<Resumed> {
+    pub fn deliver_signal(
+        &mut self,
+        fact: SignalFact,
+        resume_delay_ms: i64,
+        now: i64,
+        effects: &mut Effects,
+    ) -> Result<Resumed> {
         let suspended = self.state.lifecycle_phase == LifecyclePhase::Suspended;
         let Some(suspension) = self.suspension.as_mut().filter(|_| suspended) else {
             return Err(Error::of(Code::TargetNotSignalable).with("public_state", self.public_state()));
@@ -108,23 +115,33 @@ impl Execution {
         let resumed = matches!(delivery, Delivery::Satisfied { .. });
         if let Delivery::Satisfied { signals } = &delivery {
             let signals = signals.clone();
-            self.resume(ResumedBy::Signals, signals, now + resume_delay_ms, now);
+            self.resume_at(now + resume_delay_ms, ResumedBy::Signals, signals, now, effects);
         }
         Ok(Resumed { delivery, resumed })
     }
 
     /// An operator ends the suspension.
-    pub fn resume_by_operator(&mut self, now: i64) -> Result<()> {
+    pub fn resume_by_operator(&mut self, now: i64, effects: &mut Effects) -> Result<()> {
         let Some(suspension) = &self.suspension else {
             return Err(Error::of(Code::ExecutionNotSuspended).with("public_state", self.public_state()));
         };
         suspension.check_operator_resume()?;
         let now = self.mark_updated(now);
-        self.resume(ResumedBy::Operator, Vec::new(), now, now);
+        if self.asks_budget() && self.resumed_by != ResumedBy::Nothing {
+            // It was asked at its admission: the cause that resumed it before that still waits for its worker.
+            self.budget_answered(now, effects);
+        } else {
+            self.resume(ResumedBy::Operator, Vec::new(), now, effects);
+        }
         Ok(())
     }
 
-    pub(super) fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, eligible_at: i64, now: i64) {
+    pub(super) fn resume(&mut self, by: ResumedBy, signals: Vec<SignalId>, now: i64, effects: &mut Effects) {
+        self.resume_at(now, by, signals, now, effects);
+    }
+
+    fn resume_at(&mut self, eligible_at: i64, by: ResumedBy, signals: Vec<SignalId>, now: i64, effects: &mut Effects) {
+        self.resumption_event(by, effects);
         self.suspension = None;
         self.waits.clear();
         self.blocking_detail.clear();
@@ -143,7 +160,7 @@ impl Execution {
             return;
         };
         if !self.waits.is_empty() {
-            self.wake(ResumedBy::Time, now);
+            self.wake(ResumedBy::Time, now, effects);
             return;
         }
         let reason = "the suspension timed out";
@@ -152,7 +169,7 @@ impl Execution {
                 suspension.escalate();
                 self.state.blocking_reason = suspension.blocking_reason();
             }
-            TimeoutBehavior::AutoResumeWithTimeoutSignal => self.resume(ResumedBy::Timeout, Vec::new(), now, now),
+            TimeoutBehavior::AutoResumeWithTimeoutSignal => self.resume(ResumedBy::Timeout, Vec::new(), now, effects),
             TimeoutBehavior::Fail => {
                 self.failure = Some(self.suspension_failure(reason, "suspension_timeout", now));
                 self.end_early(LeaseEnd::None, AttemptOutcome::Failed, reason, TerminalOutcome::Failed, now, effects);
@@ -167,6 +184,23 @@ impl Execution {
                 let outcome = TerminalOutcome::Cancelled;
                 self.end_early(LeaseEnd::None, AttemptOutcome::Cancelled, reason, outcome, now, effects);
             }
+        }
+    }
+
+    /// The event of a suspension that has begun, with its reason.
+    pub(super) fn suspension_event(&self, effects: &mut Effects) {
+        let mut event = self.event(EventType::Suspended);
+        event.detail = self.suspension.as_ref().map(|suspension| suspension.reason.as_str()).unwrap_or_default().into();
+        effects.events.push(event);
+    }
+
+    /// The event of a suspension that ends, with what ends it. An execution that waits without one, such as for an
+    /// instant, has none.
+    pub(super) fn resumption_event(&self, by: ResumedBy, effects: &mut Effects) {
+        if self.suspension.is_some() {
+            let mut event = self.event(EventType::Resumed);
+            event.detail = by.as_str().to_owned();
+            effects.events.push(event);
         }
     }
 

@@ -28,6 +28,7 @@ fn request() -> NewExecution {
         priority: 0,
         creator: String::new(),
         submitted_by: String::new(),
+        idempotency_key: String::new(),
         tags: BTreeMap::new(),
         policy: Policy {
             retry: RetryPolicy { max_retries: 1, backoff: Backoff::Fixed { delay_ms: 100 }, ..Default::default() },
@@ -223,14 +224,14 @@ fn a_signal_resumes_the_same_attempt() {
     assert_eq!(execution.state.blocking_reason, BlockingReason::WaitingForApproval);
     assert_eq!(execution.blocking_detail, "the release manager");
     let other = SignalFact { name: "other".into(), ..approve(4) };
-    assert!(!execution.deliver_signal(other, 0, NOW + 2).unwrap().resumed);
-    assert!(execution.deliver_signal(approve(5), 0, NOW + 3).unwrap().resumed);
+    assert!(!execution.deliver_signal(other, 0, NOW + 2, &mut effects).unwrap().resumed);
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 3, &mut effects).unwrap().resumed);
     assert_eq!(execution.blocking_detail, "");
     execution.check().unwrap();
     let again = execution.claim(&claim(6), NOW + 4, &mut effects).unwrap();
     assert_eq!((again.kind, again.fence.attempt.0, again.fence.epoch.0), (ClaimKind::Resumed, 0, 2));
     assert_eq!(execution.resume_signals, [SignalId::mint(&mint(5))]);
-    let late = execution.deliver_signal(approve(7), 0, NOW + 5).unwrap_err();
+    let late = execution.deliver_signal(approve(7), 0, NOW + 5, &mut effects).unwrap_err();
     assert_eq!(late.code, Code::TargetNotSignalable);
 }
 
@@ -240,7 +241,7 @@ fn resumed(number: u8) -> (Execution, LeaseFence) {
     let (continuation, _) = Payload::divide(Bytes::from_static(b"page 7"), "text/plain");
     let request = SuspendRequest { continuation: Some(continuation), ..suspension(None, TimeoutBehavior::Fail) };
     execution.suspend(&fence, request, NOW + 1, &mut Effects::default()).unwrap();
-    assert!(execution.deliver_signal(approve(5), 0, NOW + 2).unwrap().resumed);
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 2, &mut Effects::default()).unwrap().resumed);
     let again = execution.claim(&claim(number + 1), NOW + 3, &mut Effects::default()).unwrap();
     (execution, again.fence)
 }
@@ -293,6 +294,26 @@ fn an_approval_lasts_until_the_next_parting_or_the_end() {
         assert_eq!(handed_over(&execution), NOTHING, "way {number}");
         execution.check().unwrap();
     }
+}
+
+#[test]
+fn an_approval_survives_an_operator_who_answers_for_a_budget() {
+    let (mut execution, fence) = claimed(2);
+    let mut effects = Effects::default();
+    execution.suspend(&fence, suspension(None, TimeoutBehavior::Fail), NOW + 1, &mut effects).unwrap();
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 2, &mut effects).unwrap().resumed);
+    let suspension = crate::id::SuspensionId::mint(&mint(6));
+    let asked = super::AskBudget { suspension, gate: "b:small", detail: "nothing is left" };
+    execution.ask_budget_at_admission(&asked, NOW + 3, &mut effects).unwrap();
+    execution.resume_by_operator(NOW + 4, &mut effects).unwrap();
+    execution.check().unwrap();
+    execution.claim(&claim(7), NOW + 5, &mut effects).unwrap();
+    assert_eq!((execution.resumed_by, execution.resume_signals.len()), (ResumedBy::Signals, 1));
+    // One that asks in the middle of an attempt has parted from its worker, and the operator is what resumes it.
+    let fence = execution.held_lease().unwrap().fence;
+    execution.ask_budget(&fence, &asked, NOW + 6, &mut effects).unwrap();
+    execution.resume_by_operator(NOW + 7, &mut effects).unwrap();
+    assert_eq!(handed_over(&execution), (ResumedBy::Operator, 0, false));
 }
 
 #[test]
@@ -443,7 +464,7 @@ fn each_timeout_behaviour_ends_a_suspension_its_own_way() {
         assert_eq!(execution.public_state(), state, "{behavior}");
         if behavior == TimeoutBehavior::Escalate {
             assert_eq!(execution.state.blocking_reason, BlockingReason::PausedByOperator);
-            execution.resume_by_operator(NOW + 60).unwrap();
+            execution.resume_by_operator(NOW + 60, &mut effects).unwrap();
             assert_eq!(execution.resumed_by, ResumedBy::Operator);
         }
     }
@@ -624,15 +645,15 @@ fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
         }
         Step::Delay(ms) => execution.delay(&fence, at + ms, at, effects).is_err(),
         Step::Suspend(behavior) => execution.suspend(&fence, suspension(Some(90), *behavior), at, effects).is_err(),
-        Step::Signal(number) => execution.deliver_signal(approve(*number), 5, at).is_err(),
-        Step::ResumeByOperator => execution.resume_by_operator(at).is_err(),
+        Step::Signal(number) => execution.deliver_signal(approve(*number), 5, at, effects).is_err(),
+        Step::ResumeByOperator => execution.resume_by_operator(at, effects).is_err(),
         Step::WaitChildren => execution.wait_children(&fence, None, at, effects).is_err(),
         Step::Cancel => execution.cancel(CancelSource::Operator, "", at, effects).is_err(),
         Step::Hold => execution.hold("", at).is_err(),
         Step::Release => execution.release(at).is_err(),
         Step::Park => execution.park("q:rate", "full", at + 50, at).is_err(),
         Step::Unpark => {
-            execution.unpark(at);
+            execution.unpark(at, effects);
             false
         }
         Step::Expire => execution.expire_lease(&LostLease::default(), at, effects).is_err(),
@@ -648,6 +669,11 @@ fn take(execution: &mut Execution, step: &Step, now: &mut i64) {
             false
         }
     };
+    let told = |wanted| effects.events.iter().filter(|event| event.event_type == wanted).count();
+    let waits = |execution: &Execution| execution.public_state() == PublicState::Suspended;
+    let begun = !waits(&before) && waits(execution);
+    let ended = waits(&before) && !waits(execution) && !execution.is_terminal();
+    assert_eq!((told(EventType::Suspended), told(EventType::Resumed)), (usize::from(begun), usize::from(ended)));
     if refused {
         assert_eq!(*execution, before, "a refused {step:?} changed something");
     }

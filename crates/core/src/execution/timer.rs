@@ -103,7 +103,7 @@ impl Execution {
             return Fired::Changed;
         }
         if self.asks_budget() && self.recheck_at <= now {
-            self.unpark(now);
+            self.unpark(now, effects);
             return Fired::Changed;
         }
         if self.state.lifecycle_phase == LifecyclePhase::Suspended {
@@ -111,7 +111,7 @@ impl Execution {
             return Fired::Changed;
         }
         if self.waits_until().is_some_and(|at| at <= now) {
-            self.wake(super::ResumedBy::Time, now);
+            self.wake(super::ResumedBy::Time, now, effects);
             return Fired::Changed;
         }
         if self.holds.has(Hold::Time) && self.not_before <= now {
@@ -119,7 +119,7 @@ impl Execution {
             self.not_before = 0;
         }
         if !self.parked_on.is_empty() && self.recheck_at <= now {
-            self.unpark(now);
+            self.unpark(now, effects);
         }
         if let Some(lapsed) = self.lapsed_grant(now) {
             // The grant is there, as the line above found it.

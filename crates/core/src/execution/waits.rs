@@ -100,12 +100,12 @@ impl Execution {
         }
         let now = self.mark_updated(now);
         self.part(LeaseEnd::Parked, now, effects);
-        self.rest(suspension, waits, now);
+        self.rest(suspension, waits, now, effects);
         Ok(())
     }
 
     /// Waits for the first of these, without a lease.
-    pub(super) fn rest(&mut self, suspension: SuspensionId, waits: Vec<Wait>, now: i64) {
+    pub(super) fn rest(&mut self, suspension: SuspensionId, waits: Vec<Wait>, now: i64, effects: &mut Effects) {
         let until = waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
         let waitpoints: Vec<WaitpointId> = waits.iter().filter_map(|wait| wait.waitpoint).collect();
         let children = waits.iter().any(|wait| wait.child.is_some());
@@ -121,6 +121,7 @@ impl Execution {
             self.state.eligibility_state = EligibilityState::NotApplicable;
             self.state.blocking_reason = suspension.blocking_reason();
             self.suspension = Some(suspension);
+            self.suspension_event(effects);
         } else if children {
             self.holds.set(Hold::Dependencies);
         } else if let Some(until) = until {
@@ -154,8 +155,9 @@ impl Execution {
     }
 
     /// Something it waited for has happened: it may run again.
-    pub fn wake(&mut self, by: ResumedBy, now: i64) {
+    pub fn wake(&mut self, by: ResumedBy, now: i64, effects: &mut Effects) {
         self.mark_updated(now);
+        self.resumption_event(by, effects);
         self.waits.clear();
         self.suspension = None;
         self.blocking_detail.clear();

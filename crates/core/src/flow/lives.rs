@@ -230,6 +230,7 @@ fn member(flow: FlowId, number: usize, now: i64) -> Execution {
         priority: 0,
         creator: String::new(),
         submitted_by: String::new(),
+        idempotency_key: String::new(),
         tags: BTreeMap::new(),
         policy: Policy { retry: RetryPolicy { max_retries: 0, ..Default::default() }, ..Default::default() },
         capabilities: Default::default(),

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
 use crate::budget::{
-    BudgetChange, BudgetDefinition, BudgetStatus, CalendarWindow, Enforcement, HardAction, Limits, SoftAction,
+    BudgetChange, BudgetDefinition, BudgetStatus, BudgetTemplate, CalendarWindow, Enforcement, HardAction, Limits,
+    SoftAction,
 };
 use crate::error::{Error, Result};
 use crate::id::{CommandId, ExecutionId};
@@ -56,6 +57,16 @@ pub struct CreateBudgetArgs {
     /// Usage returns to nothing with each day or month of the calendar; instead of `reset_interval_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calendar: Option<CalendarWindow>,
+    /// Usage counts for so long after it was spent and leaves bit by bit; instead of `reset_interval_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_ms: Option<i64>,
+    /// A child of its own for each value of a tag, as `tag:customer`: a charge of an execution that names this budget and has
+    /// the tag counts in the child as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// The definition that those children are made with, by their first use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<BudgetTemplate>,
 }
 
 /// The answer to `create_budget`.
@@ -88,6 +99,9 @@ impl CreateBudgetArgs {
             on_soft: self.on_soft.unwrap_or(default.on_soft),
             reset_interval_ms: self.reset_interval_ms.unwrap_or(default.reset_interval_ms),
             calendar: self.calendar.clone(),
+            rolling_ms: self.rolling_ms.unwrap_or(default.rolling_ms),
+            per: self.per.clone(),
+            template: self.template.clone(),
             ..default
         }
     }
@@ -244,6 +258,12 @@ pub struct UpdateBudgetArgs {
     /// Usage returns to nothing with each day or month of the calendar, instead of an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calendar: Option<CalendarWindow>,
+    /// Usage counts for so long after it was spent, instead of an interval; 0 is for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_ms: Option<i64>,
+    /// The definition of its children by tag. Children that no person has changed follow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<BudgetTemplate>,
 }
 
 impl UpdateBudgetArgs {
@@ -256,6 +276,8 @@ impl UpdateBudgetArgs {
             on_soft: self.on_soft,
             reset_interval_ms: self.reset_interval_ms,
             calendar: self.calendar.clone(),
+            rolling_ms: self.rolling_ms,
+            template: self.template.clone(),
         }
     }
 

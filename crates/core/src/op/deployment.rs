@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api_token::Role;
 use crate::audit::AuditView;
 use crate::error::{Code, Error, Result};
 use crate::op::{operation, parts};
@@ -51,6 +52,24 @@ pub struct GetDeploymentOutcome {
     /// The servers that live, as far as that engine knows: it looks every 20 s at least.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerView>,
+    /// The caller that asked, as the server knows it; absent from older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerView>,
+}
+
+/// A caller, as a server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CallerView {
+    /// The name of its token, as the audit log has it.
+    pub name: String,
+    /// The one namespace it reaches; absent where it reaches all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its role.
+    pub role: Role,
+    /// The lanes it is limited to; all when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
 }
 
 /// A server of the deployment.

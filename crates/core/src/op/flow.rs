@@ -154,7 +154,7 @@ impl CreateFlowArgs {
                 let detail = format!("has the edge from {:?} to {:?} twice", edge.from, edge.to);
                 return Err(Error::invalid("edges", detail));
             }
-            parts::optional(edge.kind.as_deref(), "edges.kind", text::label)?;
+            parts::optional(edge.kind.as_deref(), "edges.kind", text::kind)?;
             parts::optional(edge.data_ref.as_deref(), "edges.data_ref", text::label)?;
         }
         self.nodes.iter().try_for_each(|node| self.check_quorum(node))
@@ -370,7 +370,7 @@ impl StageDependencyEdgeArgs {
         if self.upstream == self.downstream {
             return Err(Error::of(Code::SelfReferencingEdge));
         }
-        parts::optional(self.kind.as_deref(), "kind", text::label)?;
+        parts::optional(self.kind.as_deref(), "kind", text::kind)?;
         parts::optional(self.data_ref.as_deref(), "data_ref", text::label)
     }
 }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::TIMEOUT_SIGNAL;
 use crate::encoding::Blob;
 use crate::error::{Code, Error, Result};
 use crate::hook::{Hook, HookScheme};
@@ -103,7 +104,12 @@ impl HookTarget {
                 }
                 text::label("target.signal.correlation_id", &signal.correlation_id)?;
                 text::tag_key("target.signal.tag", signal.tag())?;
-                text::label("target.signal.name", &signal.name)
+                text::label("target.signal.name", &signal.name)?;
+                if signal.name == TIMEOUT_SIGNAL {
+                    let detail = format!("must not be {TIMEOUT_SIGNAL}, which stands for a timeout");
+                    return Err(Error::invalid("target.signal.name", detail));
+                }
+                Ok(())
             }
         }
     }

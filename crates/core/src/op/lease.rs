@@ -232,7 +232,7 @@ impl ReturnGrantArgs {
 operation! {
     /// Renews leases, each on its own.
     RenewLeases(RenewLeasesArgs) -> RenewLeasesOutcome,
-    "renew_leases" Post "/v1/leases/renew" Worker validated
+    "renew_leases" Post "/v1/leases/renew" Worker validated body(limits::REGISTRATION_BODY_MAX_BYTES)
 }
 
 /// The arguments of `renew_leases`.

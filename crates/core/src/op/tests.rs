@@ -366,6 +366,37 @@ fn a_graph_that_does_not_fit_together_is_refused() {
 }
 
 #[test]
+fn the_kind_of_a_dependency_is_refused_by_the_name_of_its_field() {
+    fn field<O: Operation>(args: Value) -> Value {
+        let args: O::Args = serde_json::from_value(args).unwrap();
+        O::validate(&args).unwrap_err().details["field"].clone()
+    }
+    let flow = crate::id::FlowId::in_partition(Partition::flow(3), &mint(1));
+    for kind in ["two words".to_owned(), "k".repeat(limits::KIND_MAX_BYTES + 1)] {
+        let node = |name: &str| json!({ "name": name, "request": { "kind": "k" } });
+        let edges = json!([{ "from": "a", "to": "b", "kind": kind }]);
+        let graph = json!({ "kind": "f", "nodes": [node("a"), node("b")], "edges": edges });
+        assert_eq!(field::<CreateFlow>(graph), "edges.kind");
+        let staged = json!({ "flow_id": flow, "upstream": execution(1), "downstream": execution(2), "kind": kind });
+        assert_eq!(field::<StageDependencyEdge>(staged), "kind");
+        let dependencies = json!([{ "upstream": execution(1), "kind": kind }]);
+        let dependent = json!({ "kind": "k", "flow_id": flow, "dependencies": dependencies });
+        assert_eq!(field::<CreateExecution>(dependent), "dependencies.kind");
+        let parent = json!({ "execution_id": execution(1), "fence": fence(), "kind": kind });
+        assert_eq!(field::<CreateExecution>(json!({ "kind": "k", "parent": parent })), "parent.kind");
+    }
+}
+
+#[test]
+fn a_hook_cannot_send_the_signal_that_stands_for_a_timeout() {
+    let target = |name: &str| json!({ "signal": { "correlation_id": "/id", "name": name } });
+    let hook = |name: &str| serde_json::from_value::<create_hook::Args>(json!({ "name": "h", "target": target(name) }));
+    hook("paid").unwrap().validate().unwrap();
+    let refused = hook(crate::condition::TIMEOUT_SIGNAL).unwrap().validate().unwrap_err();
+    assert_eq!(refused.details["field"], "target.signal.name");
+}
+
+#[test]
 fn a_proof_in_the_arguments_lowers_the_role() {
     let with = |proof: Value| {
         let mut args = json!({ "execution_id": execution(1) });

@@ -28,10 +28,15 @@ pub fn write<O: Operation>(args: &O::Args) -> Result<WireRequest> {
     let info = &OperationInfo::of::<O>();
     let unwritable = |error: serde_json::Error| Error::new(Code::Invalid, format!("arguments: {error}"));
     let text = serde_json::to_string(args).map_err(unwritable)?;
+    let wait_ms = O::wait_ms(args);
+    let has_body = matches!(info.method, Method::Post | Method::Put);
+    if has_body && info.path_parameters().next().is_none() {
+        // No field stands elsewhere than in the body, so that nobody has to look for one.
+        return Ok(WireRequest { method: info.method, target: info.path.to_owned(), body: Some(text), wait_ms });
+    }
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(&text).map_err(unwritable)?;
     let mut target = path(info, &fields)?;
-    let wait_ms = O::wait_ms(args);
-    if matches!(info.method, Method::Post | Method::Put) {
+    if has_body {
         return Ok(WireRequest { method: info.method, target, body: Some(text), wait_ms });
     }
     let in_path: Vec<&str> = info.path_parameters().collect();

@@ -93,7 +93,7 @@ impl RegisterWorkerArgs {
 operation! {
     /// Keeps a registration and all leases the worker names, each on its own.
     HeartbeatWorker(HeartbeatWorkerArgs) -> HeartbeatWorkerOutcome,
-    "heartbeat_worker" Post "/v1/workers/{instance_id}/heartbeat" Worker validated namespaced
+    "heartbeat_worker" Post "/v1/workers/{instance_id}/heartbeat" Worker validated body(limits::REGISTRATION_BODY_MAX_BYTES) namespaced
 }
 
 /// The arguments of `heartbeat_worker`.

@@ -38,7 +38,6 @@ use crate::subscription::Subscriptions;
 use crate::system::SystemDocuments;
 use crate::timers::Timers;
 use crate::transaction::{Listener, Transactor};
-use crate::usage::Charges;
 
 pub use serves::Serves;
 
@@ -251,7 +250,6 @@ fn rooms(transactor: Transactor) -> Rooms {
     let servers = Servers::new(transactor.clone());
     let submissions = Submissions::new(system.clone());
     let scheduler = Scheduler::new(system.clone());
-    let charges = Charges::new(scheduler.clone());
     let providers = Providers::new(transactor.clone());
     let resolver = Resolver::new(scheduler.clone());
     let bulk = Bulk::new(servers.clone());
@@ -261,7 +259,6 @@ fn rooms(transactor: Transactor) -> Rooms {
         servers: servers.clone(),
         scheduler: scheduler.clone(),
         resolver: resolver.clone(),
-        charges: charges.clone(),
         providers: providers.clone(),
         bulk: bulk.clone(),
         submissions: submissions.clone(),
@@ -286,7 +283,6 @@ fn rooms(transactor: Transactor) -> Rooms {
         secrets,
         servers,
         submissions,
-        charges,
         providers,
         bulk,
         subscriptions,

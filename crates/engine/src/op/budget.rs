@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ff_core::budget::{self, Budget, BudgetStatus};
 use ff_core::execution::Execution;
-use ff_core::gate::Defined;
+use ff_core::gate::{Defined, Gate};
 use ff_core::lease::{HistoryRecord, LeaseFence};
 use ff_core::op::parts::{NamedRemoval, NamespacePage, Removed};
 use ff_core::op::{
@@ -13,18 +13,20 @@ use ff_core::op::{
     ReportUsage, ReportUsageArgs, ReportUsageOutcome, ResetBudget, ResetBudgetArgs, ResetBudgetOutcome,
     SetBudgetLimits, SetBudgetLimitsArgs, UpdateBudget, UpdateBudgetArgs,
 };
+use ff_core::text::Tags;
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, Error, Family, Result, Role, index, limits};
 use ff_store::LogStart;
 
 use crate::caller::Caller;
+use crate::desk::{Charge, Charged, Report};
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
+use crate::op::spend::estimate_of;
+use crate::opening::Opened;
 use crate::rooms::Rooms;
-use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
-use crate::usage::{Charge, Charged, Report};
 use crate::{cursor, logs};
 
 /// Creates a budget. Executions that were parked because there was no such budget are looked at again.
@@ -40,8 +42,7 @@ impl Handle<CreateBudget> for Rooms {
         let identity = self.transactor.callers_identity::<CreateBudget>(caller, &args, None);
         let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateBudgetOutcome::AlreadyExists) };
-        let gate = format!("b:{}", args.name);
-        self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), self.everywhere(count)).await;
         Ok(CreateBudgetOutcome::Created)
     }
 }
@@ -50,7 +51,7 @@ impl Rooms {
     /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
     pub(crate) fn everywhere(&self, count: u64) -> Opened {
         let places = self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
-        Opened { places, count, given_back: 0 }
+        Opened { places, count, ..Default::default() }
     }
 }
 
@@ -67,9 +68,10 @@ impl Command for DefineBudget<'_> {
         let existing = tx.load::<Budget>(Budget::key_of(name.0, name.1)).await?.map(|loaded| loaded.document);
         match Budget::define(existing.as_ref(), name, self.args.definition(), tx.now)? {
             Defined::AlreadyExists => Ok(None),
-            Defined::Created(budget) => {
+            Defined::Created(mut budget) => {
                 self.check_tree(tx).await?;
-                tx.hint(Item::Gate(index::blocked(name.0, &format!("b:{}", name.1))));
+                budget.incarnation = tx.transactor.env().random();
+                tx.hint(Item::gate(name.0, Gate::Budget(name.1)));
                 tx.save(&budget);
                 Ok(Some(budget.release_count()))
             }
@@ -154,13 +156,41 @@ impl Handle<SetBudgetLimits> for Rooms {
 impl Handle<UpdateBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: UpdateBudgetArgs) -> Result<BudgetStatus> {
         let change = |budget: &mut Budget, now: i64| budget.update(&args.change(), now);
-        self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
+        let status = self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await?;
+        if args.template.is_some() {
+            self.children_follow(caller, &status).await?;
+        }
+        Ok(status)
     }
 }
 
 type Change<'a> = &'a (dyn Fn(&mut Budget, i64) -> Result<()> + Sync);
 
 impl Rooms {
+    /// Children that something waits for follow a changed template at once, the others with their next charge.
+    async fn children_follow(&self, caller: &Caller, status: &BudgetStatus) -> Result<()> {
+        let (namespace, name) = (&status.namespace, &status.name);
+        let partition = self.transactor.partitions().budget_partition(namespace, name);
+        let Some(parent) = self.transactor.find::<Budget>(partition, Budget::key_of(namespace, name)).await? else {
+            return Ok(());
+        };
+        let index = index::budgets_under(namespace, budget::root_of(name));
+        let children = self.transactor.named_in::<Budget>(partition, index, None).await?;
+        let awaited = |child: &&Budget| !child.parked_in.is_empty() || child.question.is_open();
+        let of_template = |child: &&Budget| child.from_template && budget::parent_of(&child.name) == Some(name);
+        for child in children.iter().filter(of_template).filter(awaited) {
+            let change = |child: &mut Budget, now: i64| {
+                child.follow(&parent, now);
+                Ok(())
+            };
+            match self.change_budget(caller, Some(namespace), &child.name, &change).await {
+                Err(error) if error.code != Code::BudgetNotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Changes the definition of a budget, and lets in what waits for it if it admits now.
     async fn change_budget(
         &self,
@@ -175,7 +205,7 @@ impl Rooms {
         let verb = ChangeBudget { namespace: &namespace, name, change };
         let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, &format!("b:{name}"), opened).await;
+        self.scheduler.release_parked(&namespace, Gate::Budget(name), opened).await;
         Ok(status)
     }
 }
@@ -199,7 +229,7 @@ impl Command for ChangeBudget<'_> {
         if budget.opened_since(&before) {
             let count = budget.release_count();
             opened = Opened::take(&mut budget, count, tx.transactor.partitions());
-            tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+            tx.hint(Item::gate(namespace, Gate::Budget(name)));
         }
         if budget != before {
             tx.save(&budget);
@@ -217,7 +247,9 @@ impl Handle<DeleteBudget> for Rooms {
             let under = format!("{}/", args.name);
             let index = index::budgets_under(&namespace, budget::root_of(&args.name));
             let others = self.transactor.named_in::<Budget>(partition, index, None).await?;
-            if let Some(child) = others.iter().find(|budget| budget.name.starts_with(&under)) {
+            // Children by tag that nothing is counted in leave by themselves.
+            let stays = |budget: &&Budget| !(budget.from_template && budget.is_empty());
+            if let Some(child) = others.iter().filter(stays).find(|budget| budget.name.starts_with(&under)) {
                 let detail = format!("{what} has others under it, such as {}", child.name);
                 return Err(Error::new(Code::InUse, detail).with("budget", &child.name));
             }
@@ -234,6 +266,7 @@ impl Handle<DeleteBudget> for Rooms {
 impl Handle<ReportBudgetUsage> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReportBudgetUsageArgs) -> Result<ReportUsageResult> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
+        let (mut tags, mut estimate) = (Tags::new(), None);
         match (&args.execution_id, &args.fence) {
             (Some(id), Some(fence)) => {
                 let (execution, _) = self.transactor.visible_execution(caller, id).await?;
@@ -242,14 +275,16 @@ impl Handle<ReportBudgetUsage> for Rooms {
                 if !charged && !caller.role.allows(Role::Operator) {
                     return Err(Error::new(Code::Forbidden, "the execution is not charged to this budget"));
                 }
+                tags.clone_from(&execution.tags);
+                estimate = estimate_of(&execution, &args.name, fence);
             }
             _ if caller.role.allows(Role::Operator) => {}
             _ => return Err(Error::of(Code::Forbidden)),
         }
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
         let execution = args.execution_id.filter(|_| args.fence.is_some());
-        let report = Report { usage: args.usage.clone(), dedup_key, execution, only_known: false };
-        match self.services.charges.charge(&namespace, &args.name, Charge::Report(report)).await? {
+        let report = Report { usage: args.usage.clone(), dedup_key, execution, estimate, only_known: false };
+        match self.scheduler.charge(&namespace, &args.name, tags, Charge::Report(report)).await? {
             Charged::Reported(answer) => Ok(answer),
             _ => Ok(ReportUsageResult::Ok),
         }
@@ -271,10 +306,11 @@ impl Handle<ReportUsage> for Rooms {
                 usage: args.usage.clone(),
                 dedup_key: args.dedup_key.clone().unwrap_or_default(),
                 execution: Some(execution.id),
+                estimate: estimate_of(&execution, name, &args.fence),
                 only_known: args.budget.is_none(),
             };
-            let namespace = &execution.namespace;
-            async move { (name, self.services.charges.charge(namespace, name, Charge::Report(report)).await) }
+            let execution = &execution;
+            async move { (name, self.scheduler.charge_for(execution, name, Charge::Report(report)).await) }
         });
         let mut budgets = BTreeMap::new();
         for (name, answer) in futures_util::future::join_all(reports).await {
@@ -327,7 +363,7 @@ impl Handle<ResetBudget> for Rooms {
         let identity = self.transactor.identity::<ResetBudget>(caller, &args, args.command_id);
         let (outcome, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), opened).await;
         Ok(outcome)
     }
 }
@@ -348,7 +384,7 @@ impl Command for Reset<'_> {
         let reset_at = budget.updated_at;
         let count = budget.release_count();
         let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
-        tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        tx.hint(Item::gate(namespace, Gate::Budget(name)));
         tx.save(&budget);
         Ok((ResetBudgetOutcome { reset_at, next_reset_at }, opened))
     }

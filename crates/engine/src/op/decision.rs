@@ -56,13 +56,14 @@ impl Command for Request<'_, DecideStep> {
             None => self.entry(&wait, tx.now)?,
         };
         let before = execution.generation;
-        execution.answer_question(&step, dropped_from, tx.now)?;
+        let mut effects = Effects::default();
+        execution.answer_question(&step, dropped_from, tx.now, &mut effects)?;
         match dropped_from {
             // A dropped entry needs no record: the function finds nothing and runs the step.
             Some(_) => mailbox::move_on(tx, &execution, before, Renumbered::No).await?,
             None => journal::append_decided(tx, &execution, &[entry]).await?,
         }
-        tx.save_execution(&execution, Effects::default());
+        tx.save_execution(&execution, effects);
         Ok(answer(&execution, &wait))
     }
 }
@@ -74,7 +75,7 @@ impl Request<'_, DecideStep> {
         match self.args.answer {
             StepAnswer::GoOn => {
                 let next_number = journal::next_number(tx, execution).await?;
-                execution.go_on_looping(next_number, tx.now);
+                execution.go_on_looping(next_number, tx.now, &mut effects);
             }
             _ => {
                 let detail = wait.question.as_ref().map(|question| question.detail.as_str()).unwrap_or_default();

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use ff_core::op::{GetDeployment, GetDeploymentArgs, GetDeploymentOutcome, ListAudit, ListAuditArgs, ListAuditOutcome};
+use ff_core::op::{
+    CallerView, GetDeployment, GetDeploymentArgs, GetDeploymentOutcome, ListAudit, ListAuditArgs, ListAuditOutcome,
+};
 use ff_core::{AuditRecord, Code, Document, Error, Key, Partition, Result, limits};
 use ff_store::LogStart;
 
@@ -13,7 +15,7 @@ use crate::op::Handle;
 use crate::rooms::Rooms;
 
 impl Handle<GetDeployment> for Rooms {
-    async fn handle(&self, _caller: &Caller, _args: GetDeploymentArgs) -> Result<GetDeploymentOutcome> {
+    async fn handle(&self, caller: &Caller, _args: GetDeploymentArgs) -> Result<GetDeploymentOutcome> {
         let info = self.transactor.store().info();
         Ok(GetDeploymentOutcome {
             partitions: *self.transactor.partitions(),
@@ -27,6 +29,12 @@ impl Handle<GetDeployment> for Rooms {
             undecodable: self.transactor.metrics().undecodable.load(Ordering::Relaxed),
             undecodable_entries: self.transactor.metrics().undecodable_entries.entries(),
             servers: self.services.servers.known(),
+            caller: Some(CallerView {
+                name: caller.name.clone(),
+                namespace: caller.namespace.clone(),
+                role: caller.role,
+                lanes: caller.lanes.clone(),
+            }),
         })
     }
 }
@@ -137,7 +145,9 @@ fn trails(cursor: Option<&str>) -> Result<[Trail; 2]> {
 }
 
 fn sequence(cursor: &str) -> Result<u64> {
-    cursor.parse().map_err(|_| {
+    // No page ends with zeros before a number.
+    let number = cursor.parse().ok().filter(|number: &u64| number.to_string().len() == cursor.len());
+    number.ok_or_else(|| {
         Error::new(Code::InvalidFilter, "cursor is not one that a page ended with").with("field", "cursor")
     })
 }

@@ -252,6 +252,7 @@ impl Command for SuspendExecution<'_> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
         if let Some(ending) = execution.check_suspend(fence)? {
+            self.check_same_suspension(&execution)?;
             let kept =
                 KeptSuspension { suspension: ending.suspension_id, waitpoint: ending.waitpoint_id, signals: None };
             let timeout_at = ending.next_at;
@@ -312,6 +313,15 @@ impl SuspendExecution<'_> {
             None => (self.suspension_id.as_bytes().as_slice(), limits::OWN_EVIDENCE_MS),
         };
         Identity::new(SUSPEND, &[lease[0], lease[1], name], kept_ms)
+    }
+
+    /// A key that is not that of the suspension in force names another suspension, which the released lease cannot begin.
+    fn check_same_suspension(&self, execution: &Execution) -> Result<()> {
+        let (Some(key), Some(suspension)) = (&self.args.idempotency_key, &execution.suspension) else { return Ok(()) };
+        if suspension.idempotency_key.is_empty() || suspension.idempotency_key == *key {
+            return Ok(());
+        }
+        Err(Error::of(Code::AlreadySuspended).with("suspension_id", suspension.id))
     }
 
     /// The first answer to this call, where the lease was kept.

@@ -252,7 +252,7 @@ impl Handle<ListExecutionEvents> for Rooms {
                 let Some(event) = self.transactor.readable_record::<Event>(&logs::events(), &record.record) else {
                     continue;
                 };
-                if event.execution_id != execution.id {
+                if event.execution_id != Some(execution.id) {
                     continue;
                 }
                 items.push(view::event_view(partition, &record, event));

@@ -33,7 +33,9 @@ impl Handle<ForkExecution> for Rooms {
             None => self.transactor.optional_content(payload::Which::Input, &origin.id, &origin.input).await?,
         };
         let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
-        let verb = MakeFork { caller, args: &args, id: ExecutionId::in_partition(partition, &mint), input };
+        let announced = self.services.system.announces_creation(&origin.namespace).await?;
+        let id = ExecutionId::in_partition(partition, &mint);
+        let verb = MakeFork { caller, args: &args, id, input, announced };
         let identity = self.transactor.identity::<ForkExecution>(caller, &args, args.command_id);
         self.transactor.transact_once(partition, identity, &verb).await
     }
@@ -44,6 +46,7 @@ struct MakeFork<'a> {
     args: &'a ForkExecutionArgs,
     id: ExecutionId,
     input: Option<Content>,
+    announced: bool,
 }
 
 impl Command for MakeFork<'_> {
@@ -68,7 +71,7 @@ impl Command for MakeFork<'_> {
             origin_id: origin.id,
             public_state: execution.public_state(),
         };
-        write_new(tx, execution, blob);
+        write_new(tx, execution, blob, self.announced);
         Ok(answer)
     }
 }
@@ -93,6 +96,7 @@ impl MakeFork<'_> {
             priority: origin.priority,
             creator: origin.creator.clone(),
             submitted_by: self.caller.submitter(),
+            idempotency_key: String::new(),
             tags: self.args.tags.clone().unwrap_or_else(|| origin.tags.clone()),
             policy,
             capabilities: origin.required_capabilities(),

@@ -1,7 +1,7 @@
 //! Quotas.
 
 use ff_core::execution::Execution;
-use ff_core::gate::Defined;
+use ff_core::gate::{Defined, Gate};
 use ff_core::op::parts::{NamedRemoval, NamespacePage, Removed};
 use ff_core::op::{
     CreateQuota, CreateQuotaArgs, CreateQuotaOutcome, DeleteQuota, GetQuota, GetQuotaArgs, ListQuotas,
@@ -15,8 +15,8 @@ use crate::cursor;
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
+use crate::opening::Opened;
 use crate::rooms::Rooms;
-use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
 impl Handle<CreateQuota> for Rooms {
@@ -27,8 +27,7 @@ impl Handle<CreateQuota> for Rooms {
         let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
         let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
-        let gate = format!("q:{}", args.name);
-        self.scheduler.release_parked(&namespace, &gate, self.everywhere(count)).await;
+        self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), self.everywhere(count)).await;
         Ok(CreateQuotaOutcome::Created)
     }
 }
@@ -51,7 +50,7 @@ impl Command for DefineQuota<'_> {
                 // A quota that was deleted while its claims ran left their slots, which still count.
                 let slots = tx.count(index::slots(name.0, name.1)).await?;
                 quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
-                tx.hint(Item::Gate(index::blocked(name.0, &format!("q:{}", name.1))));
+                tx.hint(Item::gate(name.0, Gate::Quota(name.1)));
                 tx.save(&quota);
                 Ok(Some(quota.release_count(tx.now)))
             }
@@ -94,7 +93,7 @@ impl Handle<UpdateQuota> for Rooms {
         let verb = ChangeQuota { namespace: &namespace, args: &args };
         let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, &format!("q:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), opened).await;
         Ok(status)
     }
 }
@@ -117,7 +116,7 @@ impl Command for ChangeQuota<'_> {
         if quota.release_count(tx.now) > before.release_count(tx.now) {
             let count = quota.release_count(tx.now);
             opened = Opened::take(&mut quota, count, tx.transactor.partitions());
-            tx.hint(Item::Gate(index::blocked(namespace, &format!("q:{name}"))));
+            tx.hint(Item::gate(namespace, Gate::Quota(name)));
         }
         if quota != before {
             tx.save(&quota);

@@ -269,12 +269,13 @@ impl SendSignal<'_> {
         execution: &mut Execution,
         waitpoint: &mut Waitpoint,
         signal: &NewSignal,
+        effects: &mut Effects,
     ) -> Result<SignalEffect> {
         let Some(wait) = execution.waits_at(&waitpoint.id) else { return Ok(SignalEffect::Buffered) };
         waitpoint.consume(tx.now);
         let entry = signal_entry(&wait, signal.id, signal.payload.clone(), &signal.content_type);
         journal::append_decided(tx, execution, &[entry]).await?;
-        execution.wake(ResumedBy::Signals, tx.now);
+        execution.wake(ResumedBy::Signals, tx.now, effects);
         Ok(SignalEffect::ResumeConditionSatisfied)
     }
 
@@ -309,10 +310,12 @@ impl SendSignal<'_> {
         attribute(&mut new, self.caller, self.args.token.is_some(), &execution.namespace);
         let fact = new.fact(tx.now);
         let suspension = execution.suspension.clone();
+        let mut effects = Effects::default();
+        execution.signal_event(new.id, &new.name, &mut effects);
         let effect = match waitpoint.state {
             WaitpointState::Pending => {
                 waitpoint.buffer(fact, new.size(), tx.now)?;
-                let effect = self.wake_parked(tx, &mut execution, &mut waitpoint, &new).await?;
+                let effect = self.wake_parked(tx, &mut execution, &mut waitpoint, &new, &mut effects).await?;
                 tx.save(&waitpoint);
                 effect
             }
@@ -323,7 +326,7 @@ impl SendSignal<'_> {
                 }
                 // The waitpoint must still be open when this is committed.
                 tx.pin(&waitpoint.key());
-                execution.deliver_signal(fact, delay_ms, tx.now)?.delivery.effect()
+                execution.deliver_signal(fact, delay_ms, tx.now, &mut effects)?.delivery.effect()
             }
         };
         let (signal, blob) = Signal::accept(new, effect, tx.now)?;
@@ -338,8 +341,6 @@ impl SendSignal<'_> {
             };
             tx.create_until(&record, record.expires_at());
         }
-        let mut effects = Effects::default();
-        execution.signal_event(signal.id, &signal.name, &mut effects);
         // Waitpoints of the journal outlive the wake of another.
         if let Some(suspension) =
             suspension.filter(|_| execution.suspension.is_none() && waitpoint.generation.is_none())

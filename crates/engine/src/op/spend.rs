@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use ff_core::budget::{self, Budget, BudgetStatus, ReserveRequest, SpendRefusal};
 use ff_core::execution::{AskBudget, Execution};
-use ff_core::lease::LeaseEnd;
+use ff_core::gate::Gate;
+use ff_core::lease::{LeaseEnd, LeaseFence};
 use ff_core::op::{
     DecideBudget, DecideBudgetArgs, HeldSpend, ListReservations, ListReservationsArgs, ListReservationsOutcome,
     ReleaseSpend, ReleaseSpendArgs, ReleaseSpendOutcome, ReserveSpend, ReserveSpendArgs, ReserveSpendOutcome,
@@ -16,14 +17,14 @@ use ff_core::{Code, Error, LeaseId, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
+use crate::desk::{Charge, Charged};
 use crate::flow::{cursor_of, parse_cursor};
 use crate::hint::Item;
 use crate::named_documents::no_such;
 use crate::op::Handle;
+use crate::opening::Opened;
 use crate::rooms::Rooms;
-use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
-use crate::usage::{Charge, Charged};
 
 impl Handle<ReserveSpend> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReserveSpendArgs) -> Result<ReserveSpendOutcome> {
@@ -50,12 +51,9 @@ impl Handle<ReserveSpend> for Rooms {
             let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
             let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
             let only_known = args.budget.is_none();
-            match self
-                .services
-                .charges
-                .charge(&execution.namespace, name, Charge::Reserve { request, only_known })
-                .await
-            {
+            let estimate = estimate_of(&execution, name, &args.fence);
+            let reserve = Charge::Reserve { request, only_known, estimate };
+            match self.scheduler.charge_for(&execution, name, reserve).await {
                 Ok(Charged::Reserved { expires_at, again }) => {
                     new.extend((!again).then_some(name));
                     held.insert(name.clone(), HeldSpend { expires_at });
@@ -110,7 +108,7 @@ impl Rooms {
     ) -> Result<BTreeMap<String, SettledSpend>> {
         let ends = execution.budgets.iter().map(|name| {
             let charge = charge(id_of(execution, name, lease, key));
-            async move { (name, self.services.charges.charge(&execution.namespace, name, charge).await) }
+            async move { (name, self.scheduler.charge_for(execution, name, charge).await) }
         });
         let mut budgets = BTreeMap::new();
         for (name, answer) in futures_util::future::join_all(ends).await {
@@ -131,7 +129,7 @@ impl Rooms {
     async fn give_back_held(&self, execution: &Execution, names: Vec<&String>, args: &ReserveSpendArgs) {
         for name in names {
             let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
-            if let Err(error) = self.services.charges.charge(&execution.namespace, name, charge).await
+            if let Err(error) = self.scheduler.charge_for(execution, name, charge).await
                 && let Some(suppressed) = self.transactor.may_log("a reservation could not be given back")
             {
                 tracing::warn!(budget = name, %error, suppressed, "a reservation could not be given back");
@@ -150,20 +148,20 @@ impl Rooms {
         args: &ReserveSpendArgs,
         refusal: SpendRefusal,
     ) -> Result<ReserveSpendOutcome> {
-        let gate = format!("b:{}", refusal.budget);
+        let gate = Gate::Budget(&refusal.budget);
         let detail = format!(
             "budget {}: {} of {} {} left, {} asked for",
             refusal.budget, refusal.left, refusal.limit, refusal.dimension, refusal.requested
         );
         let suspension = question_of(execution, args, &refusal.budget);
-        let asked = AskBudget { suspension, gate: &gate, detail: &detail };
+        let asked = AskBudget { suspension, gate: &gate.to_string(), detail: &detail };
         self.transactor
             .change(caller, &execution.id, Some(&args.fence), |execution, moment| {
                 execution.ask_budget(&args.fence, &asked, moment.now, moment.effects)
             })
             .await?;
-        let opened = self.scheduler.note_parked(&execution.namespace, &gate, execution.id.partition()).await?;
-        self.scheduler.release_parked(&execution.namespace, &gate, opened).await;
+        let opened = self.scheduler.note_parked(&execution.namespace, gate, execution.id.partition()).await?;
+        self.scheduler.release_parked(&execution.namespace, gate, opened).await;
         Ok(ReserveSpendOutcome::Asked { budget: refusal.budget })
     }
 }
@@ -176,8 +174,13 @@ fn question_of(execution: &Execution, args: &ReserveSpendArgs, budget: &str) -> 
 /// The budget that this very call made the execution wait for, if its answer was lost.
 fn asked_before(execution: &Execution, args: &ReserveSpendArgs) -> Option<String> {
     let ending = execution.ending_of(&args.fence).filter(|ending| ending.end == LeaseEnd::Suspended)?;
-    let names = execution.budgets.iter().flat_map(|name| budget::names_to(name));
-    names.map(str::to_owned).find(|name| question_of(execution, args, name) == ending.suspension_id)
+    let names = execution.budgets.iter().flat_map(|name| budget::names_to(name)).map(str::to_owned);
+    // The budget that asks may be a child for any of its tags.
+    let children = execution
+        .budgets
+        .iter()
+        .flat_map(|name| execution.tags.values().map(move |value| format!("{name}/{}", budget::segment_of(value))));
+    names.chain(children).find(|name| question_of(execution, args, name) == ending.suspension_id)
 }
 
 /// The budgets to ask, in the order of their names.
@@ -186,6 +189,12 @@ fn names<'x>(execution: &'x Execution, only: Option<&str>) -> Vec<&'x String> {
         execution.budgets.iter().filter(|name| only.is_none_or(|only| only == name.as_str())).collect();
     names.sort_unstable();
     names
+}
+
+/// The estimate that the present lease holds in a budget.
+pub(crate) fn estimate_of(execution: &Execution, budget: &str, fence: &LeaseFence) -> Option<ReservationId> {
+    let slot = execution.slot.filter(|_| execution.estimate().is_some() && execution.check_fence(fence).is_ok())?;
+    Some(ReservationId::of_estimate(&execution.namespace, budget, execution.id, slot))
 }
 
 fn id_of(execution: &Execution, budget: &str, lease: LeaseId, key: &str) -> ReservationId {
@@ -227,7 +236,7 @@ impl Handle<DecideBudget> for Rooms {
         let verb = Decide { namespace: &namespace, args: &args };
         let (status, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, &format!("b:{}", args.name), opened).await;
+        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), opened).await;
         Ok(status)
     }
 }
@@ -246,7 +255,7 @@ impl Command for Decide<'_> {
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         budget.decide(self.args.answer, &self.args.amounts, tx.now)?;
         let opened = Opened::take(&mut budget, u64::MAX, tx.transactor.partitions());
-        tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{name}"))));
+        tx.hint(Item::gate(namespace, Gate::Budget(name)));
         tx.save(&budget);
         Ok((budget.status(tx.now), opened))
     }

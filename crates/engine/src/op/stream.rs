@@ -230,8 +230,9 @@ impl Rooms {
 
     /// The number of the next frame of the attempt that was just claimed.
     pub(crate) async fn next_frame_sequence(&self, execution: &Execution, found: bool) -> Result<u64> {
-        // Only an attempt that continues, or a lease that is handed out again, can have written before.
-        let continued = |lease: &&Lease| found || lease.kind == ClaimKind::Resumed;
+        // Only an attempt that continues, or a lease that is handed out again or was handed back, can have written before.
+        let again = found || execution.follows_returned_lease();
+        let continued = |lease: &&Lease| again || lease.kind == ClaimKind::Resumed;
         let Some(lease) = execution.lease.as_ref().filter(continued) else { return Ok(1) };
         let log = logs::frames(&execution.id, lease.attempt);
         let page = self.transactor.store().log(execution.id.partition(), log, LogStart::Before(u64::MAX), 1).await?;

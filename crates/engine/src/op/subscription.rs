@@ -19,7 +19,7 @@ use crate::named_documents::{no_such, page};
 use crate::op::Handle;
 use crate::rooms::Rooms;
 use crate::submission::Submissions;
-use crate::subscription::{NewDelivery, create_delivery};
+use crate::subscription::{NewDelivery, create_delivery, watch_creation};
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
 
@@ -108,6 +108,9 @@ impl Command for Define {
         }
         let subscription = Subscription::create(self.new.clone(), tx.now)?;
         tx.save(&subscription);
+        if subscription.definition.filter.asks_for_creation() {
+            watch_creation(tx, &subscription.namespace, 1).await?;
+        }
         Ok(CreateSubscriptionOutcome::Created { subscription_id: subscription.id, secret: None })
     }
 }

@@ -3,7 +3,7 @@
 use ff_core::execution::Execution;
 use ff_core::flow::{Flow, FlowCancellation};
 use ff_core::{Indexed, Key, PublicState, Result, index};
-use ff_store::{Answer, Query, Scan};
+use ff_store::{Answer, Query, Scan, Version};
 
 use super::flows::FlowStep;
 use crate::cancellation::tell_member;
@@ -24,6 +24,9 @@ const LIVE: &[PublicState] = &[
 /// nothing to do.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
+    /// The flow's version, which every commit that tells a member changes. With another one the store may have forgotten
+    /// whom it told, and the look begins anew.
+    version: Option<Version>,
     /// States whose members were not all seen, and where to go on.
     open: Vec<(PublicState, Option<(i64, Key)>)>,
     /// It found something to do.
@@ -37,7 +40,7 @@ impl Look {
     pub(super) fn begin(cancellation: &FlowCancellation) -> Self {
         let states = if cancellation.lapsed { PublicState::ALL } else { LIVE };
         let open = states.iter().map(|state| (*state, None)).collect();
-        Self { open, acted: false, last_ended_at: 0 }
+        Self { version: None, open, acted: false, last_ended_at: 0 }
     }
 }
 
@@ -49,6 +52,10 @@ pub(super) async fn tell_members(
     mut look: Look,
     chunk: usize,
 ) -> Result<FlowStep> {
+    let version = tx.version_of(&flow.key());
+    if look.version.is_some_and(|expected| Some(expected) != version) {
+        look = Look::begin(cancellation);
+    }
     let limit = (chunk / look.open.len().max(1)).max(1);
     let scan = |(state, after): &(PublicState, Option<(i64, Key)>)| {
         let mut scan = Scan::first(index::member(flow.id.uuid, *state), limit).with_documents();
@@ -57,6 +64,7 @@ pub(super) async fn tell_members(
     };
     let answers = tx.read(look.open.iter().map(scan).collect()).await?;
     let pages = answers.into_iter().filter_map(Answer::into_scan);
+    let mut told = false;
     for ((state, _), page) in std::mem::take(&mut look.open).into_iter().zip(pages) {
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         if page.entries.len() == limit {
@@ -68,9 +76,10 @@ pub(super) async fn tell_members(
             if member.is_terminal() && member.has_started() {
                 look.last_ended_at = look.last_ended_at.max(member.ended_at);
             }
-            look.acted |= tell_member(tx, member, cancellation).await?;
+            told |= tell_member(tx, member, cancellation).await?;
         }
     }
+    look.acted |= told;
     if look.open.is_empty() && !look.acted {
         if flow.finish_cancellation() {
             if end_if_complete(tx, &mut flow).await? && cancellation.lapsed {
@@ -81,5 +90,9 @@ pub(super) async fn tell_members(
         return Ok(FlowStep::Done);
     }
     tx.pin(&flow.key());
-    Ok(FlowStep::Told(if look.open.is_empty() { Look::begin(cancellation) } else { look }))
+    if told {
+        tx.save(&flow);
+    }
+    let look = if look.open.is_empty() { Look::begin(cancellation) } else { look };
+    Ok(FlowStep::Told(Look { version: if told { Some(tx.command) } else { version }, ..look }))
 }

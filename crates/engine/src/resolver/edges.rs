@@ -7,7 +7,7 @@ use ff_core::execution::{Execution, ResumedBy};
 use ff_core::flow::Flow;
 use ff_core::planted::{Bug, planted};
 use ff_core::{Edge, EdgeState, Indexed, Key, Result, SlotId, index, limits};
-use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument};
+use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument, Version};
 
 use super::queue::Progress;
 use crate::flow::{
@@ -17,12 +17,13 @@ use crate::flow::{
 use crate::groups::Name;
 use crate::journal;
 use crate::journal::child_entry;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Tx, fence_of};
 
-/// How far the edges of an upstream have been gone through, in the life it ended then: a replay begins another one.
+/// How far the edges of an upstream have been gone through. Each commit that gets further writes the upstream, too: with
+/// another version it was replayed, or the store has forgotten the commit, and its edges are gone through anew.
 #[derive(Debug, Clone)]
 pub(super) struct Position {
-    replays: u32,
+    version: Version,
     after: (i64, Key),
 }
 
@@ -49,14 +50,17 @@ pub(super) struct OwedSlots {
     pub(super) quota: Name,
     /// The concurrency keys that have a slot for each of these, too.
     pub(super) keys: Vec<String>,
+    /// The budgets that hold an estimate for each of these, too.
+    pub(super) budgets: Vec<String>,
     pub(super) slots: Vec<SlotId>,
 }
 
 impl OwedSlots {
-    fn of(execution: &Execution) -> Self {
+    pub(super) fn of(execution: &Execution) -> Self {
         let quota = (execution.namespace.clone(), execution.quota.clone().unwrap_or_default());
         let keys = execution.concurrency().iter().map(|limit| limit.key.clone()).collect();
-        Self { quota, keys, slots: execution.owed_slots.clone() }
+        let budgets = execution.estimate().map(|_| execution.budgets.clone()).unwrap_or_default();
+        Self { quota, keys, budgets, slots: execution.owed_slots.clone() }
     }
 }
 
@@ -73,7 +77,18 @@ impl Command for Resolve<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let mut round = Round { budget: self.chunk, ..Default::default() };
         let mut outcomes: BTreeMap<Key, Resolved> = BTreeMap::new();
-        let found = self.read(tx).await?;
+        for (key, progress) in self.work {
+            // A conflict says that it is not as it was written.
+            let Some(written) = progress.given_back().filter(|_| !tx.is_repeat()) else { continue };
+            let held = written.execution.document_lease();
+            tx.know(&*written.execution, written.version, fence_of(held.epoch, held.lease_id));
+            let mut execution = Execution::clone(&written.execution);
+            execution.owed_slots.clear();
+            round.changed.insert(key.clone());
+            round.executions.insert(key.clone(), execution);
+            outcomes.insert(key.clone(), Resolved::default());
+        }
+        let found = self.read(tx, |key| !outcomes.contains_key(key)).await?;
         let mut owing = Vec::new();
         for (key, stored, page) in found {
             let progress = &self.work[&key];
@@ -104,6 +119,11 @@ impl Command for Resolve<'_> {
                 Step::Unfinished(position) => outcomes.entry(key).or_default().more = Some(position),
             }
         }
+        for (key, resolved) in &mut outcomes {
+            if let Some(Some(position)) = resolved.more.as_mut().filter(|_| round.changed.contains(key)) {
+                position.version = tx.command;
+            }
+        }
         round.end_flows(tx, &done).await?;
         for key in done {
             round.clear_mark(&key);
@@ -119,10 +139,18 @@ impl Resolve<'_> {
         (2 * self.chunk / self.work.len().max(1)).clamp(2, self.chunk.max(2))
     }
 
-    /// The executions and the next page of edges of each, in one read.
-    async fn read(&self, tx: &mut Tx<'_>) -> Result<Vec<(Key, Option<StoredDocument>, ScanPage)>> {
-        let mut queries = vec![Query::Documents(self.work.keys().cloned().collect())];
-        for (key, progress) in self.work {
+    /// The executions that are wanted and the next page of edges of each, in one read.
+    async fn read(
+        &self,
+        tx: &mut Tx<'_>,
+        wanted: impl Fn(&Key) -> bool,
+    ) -> Result<Vec<(Key, Option<StoredDocument>, ScanPage)>> {
+        let keys: Vec<Key> = self.work.keys().filter(|key| wanted(key)).cloned().collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut queries = vec![Query::Documents(keys.clone())];
+        for (key, progress) in keys.iter().map(|key| (key, &self.work[key])) {
             let mut scan = Scan::first(index::edges_from(key.uuid().unwrap_or_default()), self.page_limit());
             scan.documents = true;
             scan.after = progress.position.as_ref().map(|position| position.after.clone());
@@ -131,14 +159,7 @@ impl Resolve<'_> {
         let mut answers = tx.read(queries).await?.into_iter();
         let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
         let pages = answers.map(|answer| answer.into_scan().unwrap_or_default());
-        Ok(self
-            .work
-            .keys()
-            .cloned()
-            .zip(documents)
-            .zip(pages)
-            .map(|((key, stored), page)| (key, stored, page))
-            .collect())
+        Ok(keys.into_iter().zip(documents).zip(pages).map(|((key, stored), page)| (key, stored, page)).collect())
     }
 }
 
@@ -202,8 +223,7 @@ impl Round {
         let upstream = self.executions[key].clone();
         let full = page.entries.len() == page_limit;
         let mut position = progress.position.clone();
-        if position.as_ref().is_some_and(|position| position.replays != upstream.replays) {
-            // It was replayed and has ended again: its edges are gone through anew.
+        if position.as_ref().is_some_and(|position| tx.version_of(key) != Some(position.version)) {
             return Ok(Step::Unfinished(None));
         }
         for entry in page.entries {
@@ -213,7 +233,8 @@ impl Round {
             {
                 return Ok(Step::Unfinished(position));
             }
-            position = Some(Position { replays: upstream.replays, after });
+            position = Some(Position { version: tx.command, after });
+            self.changed.insert(key.clone());
         }
         Ok(if full { Step::Unfinished(position) } else { Step::Finished })
     }
@@ -247,7 +268,7 @@ impl Round {
                 tx.pin(&upstream.key());
                 if let Some(wait) = child.waits_for_child(&upstream.id) {
                     journal::append_decided(tx, child, &[child_entry(&wait, upstream)]).await?;
-                    child.wake(ResumedBy::Child, tx.now);
+                    child.wake(ResumedBy::Child, tx.now, effects);
                 }
                 self.changed.insert(key.clone());
                 if before != (child.is_eligible(), child.is_terminal())

@@ -15,15 +15,18 @@ mod removal;
 
 use std::sync::Arc;
 
+use ff_core::execution::Execution;
+use ff_core::gate::Gate;
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, ExecutionId, Key, Partition, SlotId, limits};
+use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, SlotId, limits};
+use ff_store::Version;
 
 use self::edges::{OwedSlots, Resolve, Resolved, Work};
-use self::queue::{Marks, Turn};
+use self::queue::{Marks, Turn, Written};
 use crate::groups::Name;
 use crate::journal_upkeep::TendJournals;
+use crate::opening::Opened;
 use crate::scheduler::Scheduler;
-use crate::scheduler::parking::Opened;
 use crate::transaction::Transactor;
 
 /// Resolves marks.
@@ -66,6 +69,18 @@ impl Resolver {
         if self.marks.push(partition, key) {
             let resolver = self.clone();
             self.transactor.spawn_short(async move { resolver.drain(partition).await });
+        }
+    }
+
+    /// Resolves an execution that a commit has just marked. If it owes slots and nothing else, they are given back at once.
+    pub(crate) fn resolve_written(&self, partition: Partition, execution: &Arc<Execution>, version: Version) {
+        let key = execution.key();
+        match Written::with_slots_only(execution, version).filter(|_| self.transactor.options().services) {
+            Some(written) => {
+                self.marks.written(partition, &key, written);
+                self.release_soon(partition, &key, OwedSlots::of(execution));
+            }
+            None => self.resolve_soon(partition, key),
         }
     }
 
@@ -147,8 +162,21 @@ impl Resolver {
         }
     }
 
-    /// Gives back what an execution owes to its keys and to its quota, beside everything else. After that the execution forgets it.
+    /// Gives back what an execution owes to its budgets, its keys and its quota, beside everything else. After that the
+    /// execution forgets it.
     fn release_soon(&self, partition: Partition, key: &Key, mut owed: OwedSlots) {
+        if !owed.budgets.is_empty() {
+            let (resolver, key) = (self.clone(), key.clone());
+            self.transactor.spawn_short(async move {
+                let execution = ExecutionId { partition: partition.number, uuid: key.uuid().unwrap_or_default() };
+                let budgets = std::mem::take(&mut owed.budgets);
+                match resolver.scheduler.free_estimates(&owed.quota.0, &budgets, execution, &owed.slots).await {
+                    Ok(()) => resolver.release_soon(partition, &key, owed),
+                    Err(error) => resolver.try_again_later(partition, vec![key], &error),
+                }
+            });
+            return;
+        }
         if !owed.keys.is_empty() {
             let (resolver, key) = (self.clone(), key.clone());
             self.transactor.spawn_short(async move {
@@ -187,10 +215,12 @@ impl Resolver {
             };
             match outcome {
                 Ok(opened) => {
-                    let (resolver, quota) = (self.clone(), quota.clone());
-                    self.transactor.spawn_short(async move {
-                        resolver.scheduler.release_parked(&quota.0, &format!("q:{}", quota.1), opened).await;
-                    });
+                    if !opened.places.is_empty() {
+                        let (resolver, quota) = (self.clone(), quota.clone());
+                        self.transactor.spawn_short(async move {
+                            resolver.scheduler.release_parked(&quota.0, Gate::Quota(&quota.1), opened).await;
+                        });
+                    }
                     for (key, slots) in owed {
                         self.marks.released(partition, &key, slots);
                         self.resolve_soon(partition, key);

@@ -1,11 +1,12 @@
 //! Which marked documents of a partition are known and not resolved, and whose turn it is.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ff_core::execution::Execution;
 use ff_core::index::kind;
-use ff_core::{Key, Partition, SlotId};
+use ff_core::{Indexed, Key, Partition, SlotId};
+use ff_store::Version;
 
 use super::cancellation::Look;
 use super::edges::Position;
@@ -29,11 +30,35 @@ pub(super) struct Progress {
     pub(super) look: Option<Look>,
     /// How much of it one commit takes, where that is less than usual.
     pub(super) chunk: Option<usize>,
+    /// The execution as a commit of this engine left it.
+    pub(super) written: Option<Written>,
+}
+
+/// An execution that owes slots and nothing else, and the version that says so.
+#[derive(Debug, Clone)]
+pub(super) struct Written {
+    pub(super) execution: Arc<Execution>,
+    pub(super) version: Version,
+}
+
+impl Written {
+    /// What a commit has left, if nothing but slots is owed: those can be given back without a look at the store.
+    pub(super) fn with_slots_only(execution: &Arc<Execution>, version: Version) -> Option<Self> {
+        let owes_more = execution.owes_resolution || execution.owes_journals() || execution.owes_schedule();
+        let held = execution.document_lease().ttl_ms.is_some();
+        let plain = !execution.owed_slots.is_empty() && !owes_more && !held;
+        plain.then(|| Self { execution: Arc::clone(execution), version })
+    }
 }
 
 impl Progress {
     pub(super) fn owed(&self, execution: &Execution) -> bool {
         execution.owed_slots.iter().any(|slot| !self.released.contains(slot))
+    }
+
+    /// The execution as it was written, once all that it owed then was given back: only its mark is left to be cleared.
+    pub(super) fn given_back(&self) -> Option<&Written> {
+        self.written.as_ref().filter(|written| !self.owed(&written.execution))
     }
 
     /// How much of it one commit takes that usually takes so much.
@@ -255,6 +280,13 @@ impl Marks {
             queue.releasing.insert(quota.clone(), taken.keys().cloned().collect());
         }
         taken
+    }
+
+    /// An execution was written that owes slots and nothing else.
+    pub(super) fn written(&self, partition: Partition, key: &Key, written: Written) {
+        let mut queues = self.queues();
+        let progress = &mut queues.entry(partition).or_default().progress;
+        progress.entry(key.clone()).or_default().written = Some(written);
     }
 
     /// Slots were given back, so that the execution may forget them.

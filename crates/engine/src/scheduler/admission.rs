@@ -1,21 +1,25 @@
 //! Whether a candidate may start now: its budgets, its concurrency keys, then its quota. Fail-closed: what cannot be read admits nothing.
 //!
-//! Budgets are read; a quota is written: the start is counted and a concurrency slot taken in the quota's partition
+//! Budgets are read, and written where there is an estimate to hold; a quota is written: the start is counted and a concurrency slot taken in the quota's partition
 //! before the claim commits. A claim that does not come about gives back its own slot and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use ff_core::budget::{self, Budget, HardAction};
+use ff_core::budget::{self, Amounts, Budget, HardAction};
 use ff_core::execution::Execution;
+use ff_core::gate::Gate;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaPolicy, QuotaRequest};
-use ff_core::{ConcurrencyKey, ConcurrencyLimit, Document, LeaseId, Partition, Result, SlotId};
+use ff_core::{ConcurrencyKey, Document, Error, LeaseId, Partition, Result, SlotId};
+use ff_store::{Answer, Query};
 
 use super::Scheduler;
+use super::estimates::estimate_refusal;
 use super::ready::Candidate;
 use crate::env;
+use crate::groups::{self, Groups, Name};
 use crate::transaction::Transactor;
 
 /// The answer of the gates.
@@ -42,6 +46,10 @@ pub(crate) struct Refusal {
     pub(crate) until: Option<i64>,
     /// What becomes of the execution.
     pub(crate) action: HardAction,
+    /// Others with the same gates may pass: a child by tag refuses what has its tag.
+    pub(crate) alone: bool,
+    /// The part of the estimate that a budget has no room for; 0 if the estimate is not what is in the way.
+    pub(crate) requested: i64,
 }
 
 /// The part of a gate that refuses.
@@ -54,71 +62,162 @@ pub(crate) enum Limit {
 }
 
 impl Refusal {
+    /// The gate that refuses.
+    pub(super) fn gate(&self) -> Gate<'_> {
+        Gate::parse(&self.gate).expect("refusals are made with the text of a gate")
+    }
+
+    /// The part of an estimate that the gate has no room for.
+    pub(super) fn estimate(&self) -> Option<Amounts> {
+        let Limit::Dimension(dimension) = &self.limit else { return None };
+        (self.requested > 0).then(|| Amounts::from([(dimension.clone(), self.requested)]))
+    }
+
     pub(super) fn waits(gate: String, limit: Limit, detail: String, until: Option<i64>) -> Self {
-        Self { gate, limit, detail, until, action: HardAction::Block }
+        Self { gate, limit, detail, until, action: HardAction::Block, alone: false, requested: 0 }
     }
 }
 
+/// Namespace and name of a budget.
+type Named = (String, String);
+
+/// Budgets as they were read; `None` for one that does not exist.
+type BudgetsFound = BTreeMap<Named, Option<Arc<Budget>>>;
+
+/// Reads of budgets on their way, by partition.
+pub(crate) type BudgetReads = Groups<BTreeSet<Named>, Arc<BudgetsFound>>;
+
 /// The budgets one claim has read, each once. A budget that could not be read is not remembered.
 #[derive(Debug, Default)]
-pub(crate) struct BudgetsRead(BTreeMap<(String, String), Option<Budget>>);
+pub(crate) struct BudgetsRead(BudgetsFound);
 
 impl BudgetsRead {
+    /// The budgets that decide about an execution, as far as they are known: those it names, what they stand under, and
+    /// their children for its tags.
+    fn names_for(&self, execution: &Execution) -> Vec<String> {
+        let mut names: Vec<String> =
+            execution.budgets.iter().flat_map(|name| budget::names_to(name)).map(str::to_owned).collect();
+        names.extend(execution.budgets.iter().filter_map(|name| self.child_for(execution, name)));
+        names
+    }
+
+    fn child_for(&self, execution: &Execution, name: &str) -> Option<String> {
+        self.get(execution, name)?.as_ref()?.child_for(&execution.tags)
+    }
+
+    fn get(&self, execution: &Execution, name: &str) -> Option<&Option<Arc<Budget>>> {
+        self.0.get(&(execution.namespace.clone(), name.to_owned()))
+    }
+
+    /// The reason of a child by tag against a start. One that was not made yet has room.
+    fn child_refusal(&self, execution: &Execution, named: &str, now: i64) -> Result<Option<Refusal>, Admission> {
+        let Some(name) = self.child_for(execution, named) else { return Ok(None) };
+        let child = self.get(execution, &name).ok_or(Admission::Unreadable)?;
+        let (Some(mut child), Some(Some(parent))) = (child.as_deref().cloned(), self.get(execution, named)) else {
+            return Ok(None);
+        };
+        child.follow(parent, now);
+        if child.declined && execution.claim_kind() == ClaimKind::Resumed {
+            return Ok(None);
+        }
+        Ok(budget_refusal(&name, Some(&child), execution.estimate()).map(|refusal| Refusal { alone: true, ..refusal }))
+    }
+
     /// The next candidate of this gate makes the claim read it again.
     pub(crate) fn forget(&mut self, namespace: &str, gate: &str) {
-        if let Some(name) = gate.strip_prefix("b:") {
+        if let Some(name) = Gate::budget_of(gate) {
             self.0.remove(&(namespace.to_owned(), name.to_owned()));
         }
     }
 }
 
 impl Scheduler {
-    /// Reads the budgets of candidates that were not read yet, in one round trip for each partition.
+    /// Reads the budgets of candidates that were not read yet, in one round trip for each partition, which claims that
+    /// ask at the same time share; children by tag take another one.
     pub(crate) async fn read_budgets<'c>(
         &self,
         read: &Mutex<BudgetsRead>,
-        candidates: impl Iterator<Item = &'c Candidate>,
+        candidates: impl Iterator<Item = &'c Candidate> + Clone,
     ) {
+        self.read_known_budgets(read, candidates.clone()).await;
+        self.read_known_budgets(read, candidates).await;
+    }
+
+    async fn read_known_budgets<'c>(&self, read: &Mutex<BudgetsRead>, candidates: impl Iterator<Item = &'c Candidate>) {
         let known = || read.lock().expect("no holder of this lock panics");
-        let mut wanted: BTreeMap<Partition, BTreeSet<(String, String)>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Partition, BTreeSet<Named>> = BTreeMap::new();
         for candidate in candidates {
             let namespace = &candidate.execution.namespace;
-            for name in candidate.execution.budgets.iter().flat_map(|name| budget::names_to(name)) {
-                let named = (namespace.clone(), name.to_owned());
+            let names = known().names_for(&candidate.execution);
+            for name in names {
+                let partition = self.transactor.partitions().budget_partition(namespace, &name);
+                let named = (namespace.clone(), name);
                 if !known().0.contains_key(&named) {
-                    let partition = self.transactor.partitions().budget_partition(namespace, name);
                     wanted.entry(partition).or_default().insert(named);
                 }
             }
         }
         let reads = wanted.into_iter().map(|(partition, names)| async move {
-            let keys = names.iter().map(|(namespace, name)| Budget::key_of(namespace, name)).collect();
-            (partition, self.transactor.store().documents(partition, keys).await, names)
-        });
-        for (partition, answer, names) in futures_util::future::join_all(reads).await {
-            let found = match answer {
-                Ok(found) => found,
-                Err(error) => {
-                    if let Some(suppressed) = self.transactor.may_log("budgets cannot be read") {
-                        tracing::warn!(%partition, %error, suppressed, "budgets cannot be read; their work is passed over");
-                    }
-                    self.transactor.metrics().partition_passed_over();
-                    continue;
-                }
+            let serve = |place| {
+                let scheduler = self.clone();
+                self.transactor.spawn_short(async move { scheduler.serve_budget_reads(partition, place).await });
             };
-            for (named, stored) in names.into_iter().zip(found) {
-                match stored.map(|stored| Budget::decode(&stored.body)).transpose() {
-                    Ok(budget) => drop(known().0.insert(named, budget)),
-                    Err(error) => {
-                        self.transactor.metrics().undecodable();
-                        if let Some(suppressed) = self.transactor.may_log("a budget cannot be read") {
-                            let budget = named.1;
-                            tracing::error!(budget, %error, suppressed, "a budget cannot be read; its work is passed over");
-                        }
+            let place = (String::new(), partition.to_string());
+            let found = self.memory.budget_reads.ask(place, names.clone(), serve).await;
+            (found, names)
+        });
+        for (found, names) in futures_util::future::join_all(reads).await {
+            // What could not be read was logged, and is passed over.
+            let Ok(found) = found else { continue };
+            for named in names {
+                if let Some(budget) = found.get(&named) {
+                    known().0.insert(named, budget.clone());
+                }
+            }
+        }
+    }
+
+    /// Reads the budgets of a partition for all claims that ask for them. A read serves those that asked before it began,
+    /// so that each claim sees what was acknowledged before it.
+    async fn serve_budget_reads(&self, partition: Partition, place: Name) {
+        loop {
+            let waiting = self.memory.budget_reads.take(&place);
+            if waiting.is_empty() {
+                return;
+            }
+            let (asked, senders): (Vec<BTreeSet<Named>>, Vec<_>) = waiting.into_iter().unzip();
+            let names: BTreeSet<Named> = asked.into_iter().flatten().collect();
+            let found = self.find_budgets(partition, names).await.map(Arc::new);
+            let told = found.map(|found| senders.iter().map(|_| Ok(Arc::clone(&found))).collect());
+            groups::answer(senders, told);
+        }
+    }
+
+    /// The budgets of one partition in one read. One that cannot be decoded is left out.
+    async fn find_budgets(&self, partition: Partition, names: BTreeSet<Named>) -> Result<BudgetsFound> {
+        let keys = names.iter().map(|(namespace, name)| Budget::key_of(namespace, name)).collect();
+        let answers = self.transactor.read(partition, vec![Query::Documents(keys)]).await;
+        let stored = answers.and_then(|answers| answers.into_only(Answer::into_documents).map_err(Error::from));
+        let stored = stored.inspect_err(|error| {
+            if let Some(suppressed) = self.transactor.may_log("budgets cannot be read") {
+                tracing::warn!(%partition, %error, suppressed, "budgets cannot be read; their work is passed over");
+            }
+            self.transactor.metrics().partition_passed_over();
+        })?;
+        let mut found = BudgetsFound::new();
+        for (named, stored) in names.into_iter().zip(stored) {
+            match stored.map(|stored| Budget::decode(&stored.body)).transpose() {
+                Ok(budget) => drop(found.insert(named, budget.map(Arc::new))),
+                Err(error) => {
+                    self.transactor.metrics().undecodable();
+                    if let Some(suppressed) = self.transactor.may_log("a budget cannot be read") {
+                        let budget = named.1;
+                        tracing::error!(budget, %error, suppressed, "a budget cannot be read; its work is passed over");
                     }
                 }
             }
         }
+        Ok(found)
     }
 
     /// Asks every gate of an execution: its budgets as they were read, and its quota, which records the claim.
@@ -129,9 +228,9 @@ impl Scheduler {
         budgets: &Mutex<BudgetsRead>,
     ) -> Admission {
         for named in &execution.budgets {
+            let read = budgets.lock().expect("no holder of this lock panics");
             for name in budget::names_to(named) {
-                let read = budgets.lock().expect("no holder of this lock panics");
-                let Some(budget) = read.0.get(&(execution.namespace.clone(), name.to_owned())) else {
+                let Some(budget) = read.get(execution, name) else {
                     return Admission::Unreadable;
                 };
                 // A budget above that is no longer there limits nothing.
@@ -143,15 +242,24 @@ impl Scheduler {
                 if declined && execution.claim_kind() == ClaimKind::Resumed {
                     continue;
                 }
-                if let Some(refusal) = budget_refusal(name, budget.as_ref()) {
+                if let Some(refusal) = budget_refusal(name, budget.as_deref(), execution.estimate()) {
                     return Admission::Refused(refusal);
                 }
             }
+            match read.child_refusal(execution, named, self.transactor.now()) {
+                Ok(None) => {}
+                Ok(Some(refusal)) => return Admission::Refused(refusal),
+                Err(unreadable) => return unreadable,
+            }
         }
-        if execution.quota.is_none() && execution.concurrency().is_empty() {
+        let estimates = execution.estimate().is_some();
+        if execution.quota.is_none() && execution.concurrency().is_empty() && !estimates {
             return Admission::Admitted { slot: None };
         }
         let slot = SlotId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
+        if estimates {
+            return Box::pin(self.admit_by_estimate(execution, lease_id, slot)).await;
+        }
         if execution.concurrency().is_empty() {
             return self.ask_quota_of(execution, lease_id, slot).await;
         }
@@ -159,7 +267,7 @@ impl Scheduler {
     }
 
     /// Takes the keys of an execution, then asks its quota, which is last because a start that it counts is not given back.
-    async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
+    pub(super) async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
         match self.take_keys(execution, lease_id, slot).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => return Admission::Refused(refusal),
@@ -179,7 +287,7 @@ impl Scheduler {
         }
     }
 
-    async fn ask_quota_of(&self, execution: &Execution, lease: LeaseId, slot: SlotId) -> Admission {
+    pub(super) async fn ask_quota_of(&self, execution: &Execution, lease: LeaseId, slot: SlotId) -> Admission {
         let Some(quota) = &execution.quota else { return Admission::Admitted { slot: None } };
         let request = QuotaRequest {
             execution: execution.id,
@@ -200,6 +308,7 @@ impl Scheduler {
     /// A claim that took a slot did not come about: the slot of this very try goes back.
     pub(crate) async fn release_unused_slot(&self, execution: &Execution, slot: Option<SlotId>) {
         let Some(slot) = slot else { return };
+        self.give_back_estimates(execution, slot).await;
         self.free_keys(execution, execution.concurrency(), slot).await;
         if let Err(error) = self.release_slots(execution, &[slot]).await
             && let Some(suppressed) = self.transactor.may_log("an unused slot could not be given back")
@@ -215,33 +324,32 @@ impl Scheduler {
 }
 
 /// The reason of a budget against a start now.
-pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>) -> Option<Refusal> {
-    let gate = format!("b:{name}");
+pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>, estimate: Option<&Amounts>) -> Option<Refusal> {
+    let gate = Gate::Budget(name).to_string();
     let Some(budget) = budget else {
         let missing = Limit::Dimension("missing".into());
         return Some(Refusal::waits(gate, missing, format!("the budget {name} does not exist"), None));
     };
-    let refusal = budget.admit().err().filter(|_| !planted(Bug::BudgetNotChecked))?;
+    let Some(refusal) = budget.admit().err().filter(|_| !planted(Bug::BudgetNotChecked)) else {
+        // Sums that cannot be counted are refused when the estimate is to be held.
+        let refusal = budget.refuses_estimate(estimate?).ok()??;
+        return Some(estimate_refusal(&refusal, budget.hard_action()));
+    };
     let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
     let detail = format!("budget {name}: {dimension} {current}/{limit}");
     let limit = Limit::Dimension(refusal.dimension.clone());
-    Some(Refusal { gate, limit, detail, until: refusal.next_reset_at, action: budget.hard_action() })
+    let (until, action) = (refusal.next_reset_at, budget.hard_action());
+    Some(Refusal { gate, limit, detail, until, action, alone: false, requested: 0 })
 }
 
 /// Where a gate lives: its partition and its document.
-pub(crate) fn place_of(transactor: &Transactor, namespace: &str, gate: &str) -> Option<(Partition, ff_core::Key)> {
-    match gate.split_once(':')? {
-        ("b", name) => {
-            Some((transactor.partitions().budget_partition(namespace, name), Budget::key_of(namespace, name)))
+pub(crate) fn place_of(transactor: &Transactor, namespace: &str, gate: Gate<'_>) -> (Partition, ff_core::Key) {
+    let partitions = transactor.partitions();
+    match gate {
+        Gate::Budget(name) => (partitions.budget_partition(namespace, name), Budget::key_of(namespace, name)),
+        Gate::Quota(name) => (partitions.quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)),
+        Gate::Key { key, .. } => {
+            (partitions.concurrency_partition(namespace, key), ConcurrencyKey::key_of(namespace, key))
         }
-        ("q", name) => {
-            Some((transactor.partitions().quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)))
-        }
-        ("c", _) => {
-            let key = ConcurrencyLimit::of_gate(gate)?.key;
-            let home = transactor.partitions().concurrency_partition(namespace, &key);
-            Some((home, ConcurrencyKey::key_of(namespace, &key)))
-        }
-        _ => None,
     }
 }

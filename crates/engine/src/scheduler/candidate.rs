@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use ff_core::event::Effects;
 use ff_core::execution::{Claim, Execution};
 use ff_core::flow::Flow;
-use ff_core::{Code, Document, Error, Key, LeaseId, Result, SlotId, limits};
+use ff_core::{Code, Document, Error, Indexed, Key, LeaseId, Result, SlotId, limits};
 use ff_store::{Conflict, ConflictReason, StoreError, Version};
 
 use super::admission::{Admission, BudgetsRead, Limit, Refusal};
 use super::ready::Candidate;
 use super::{Ask, FlowAdmits, Scheduler, Taken};
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, NotApplied, Tx};
 
 /// Work whose budgets or quota cannot be read is passed over for this long.
 const UNREADABLE_MS: i64 = 1_000;
@@ -145,7 +145,10 @@ impl Scheduler {
             }
         };
         let outcome = self.transactor.send_all_timed(partition, vec![prepared]).await?.into_iter().next();
-        if let Some(Err(conflict)) = outcome {
+        if let Some(Err(NotApplied { conflict, in_doubt })) = outcome {
+            if in_doubt && let Some(taken) = self.taken_before(claim).await? {
+                return Ok(Ok(taken));
+            }
             if let Some((key, _)) = claim.flow.as_ref().filter(|_| claim.meets_flow(&conflict)) {
                 self.memory.forget_flow(key);
             }
@@ -174,6 +177,28 @@ impl Scheduler {
             "claimed"
         );
         Ok(Ok(taken))
+    }
+
+    /// The lease or grant of a claim whose reply was lost and whose execution others have changed since. Its slot and its
+    /// lease id are in use then. The store refused the claim's version, so that it cannot be applied any more.
+    async fn taken_before(&self, claim: &TakeCandidate<'_>) -> Result<Option<Taken>> {
+        let TakeCandidate { candidate, lease_id, .. } = claim;
+        let partition = candidate.queue.partition;
+        let found = self.transactor.store().documents(partition, vec![candidate.execution.key()]).await;
+        // Without an answer it stays in doubt.
+        let found = found.map_err(|error| StoreError::Unknown(error.to_string()))?;
+        let Some(stored) = found.into_iter().next().flatten() else { return Ok(None) };
+        let mut execution = Execution::decode(&stored.body)?;
+        let epoch = candidate.execution.epoch.next();
+        if let Some(claimed) = execution.held_lease() {
+            let own = claimed.fence.lease_id == *lease_id && claimed.fence.epoch == epoch;
+            let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
+            return Ok(own.then_some(Taken::Lease { execution, claimed, lease_until, found: true }));
+        }
+        // The same id again answers with the grant that is there.
+        let Some(grant) = execution.grant.clone().filter(|grant| grant.id == *lease_id) else { return Ok(None) };
+        let now = self.transactor.now_in(partition);
+        Ok(Some(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, now)?)))
     }
 
     async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<TryOutcome> {

@@ -118,7 +118,7 @@ impl Claiming {
         let partitions = || self.scheduler.transactor.flow_partitions().collect();
         self.scheduler.ready().begin(&self.ask.criteria, partitions, self.started);
         while !self.is_over() {
-            if let Some((number, _)) = &self.waiting {
+            if let Some((number, _)) = self.waiting.as_ref().filter(|_| !self.free.is_empty()) {
                 // Before the look: what comes during it wakes this claim once more.
                 self.scheduler.ready().wait_again(*number);
             }
@@ -164,6 +164,7 @@ impl Claiming {
             suspects.into_iter().for_each(|read| self.read(read, false));
             reads.into_iter().for_each(|read| self.read(read, true));
             self.try_all(candidates);
+            self.pass_on_if_busy();
             if self.awaited_reads > 0 && !self.wait_for_order().await {
                 return Ok(());
             }
@@ -218,6 +219,13 @@ impl Claiming {
             });
             join_all(tries).await
         }));
+    }
+
+    /// A claim that tries as much as it may take is told of nothing more: it could do nothing about it.
+    fn pass_on_if_busy(&self) {
+        if let Some((number, _)) = self.waiting.as_ref().filter(|_| self.free.is_empty()) {
+            self.scheduler.ready().busy(*number);
+        }
     }
 
     /// Waits a moment for reads that may find better work than what is known. Says whether to look again.

@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 
 use ff_core::concurrency::{ConcurrencyKey, KeyRequest};
 use ff_core::execution::Execution;
+use ff_core::gate::Gate;
 use ff_core::planted::{Bug, planted};
 use ff_core::slot::Slot;
-use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId, index};
+use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId};
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal};
-use super::parking::Opened;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
+use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 /// A request to a key.
@@ -38,8 +39,9 @@ pub(crate) enum KeyAnswer {
 /// A limit of a key that has room for what waits under it.
 #[derive(Debug)]
 pub(crate) struct OpenedKey {
-    pub(crate) gate: String,
-    pub(crate) opened: Opened,
+    limit: u32,
+    key: String,
+    opened: Opened,
 }
 
 /// Requests to concurrency keys on their way.
@@ -110,9 +112,11 @@ impl Scheduler {
     /// Executions that wait for a key are let in beside everything else: the caller that gave the slot back need not
     /// wait for that.
     pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
-        for OpenedKey { gate, opened } in opened {
+        for OpenedKey { limit, key, opened } in opened {
             let (scheduler, namespace) = (self.clone(), namespace.to_owned());
-            self.transactor.spawn_short(async move { scheduler.release_parked(&namespace, &gate, opened).await });
+            self.transactor.spawn_short(async move {
+                scheduler.release_parked(&namespace, Gate::Key { limit, key: &key }, opened).await;
+            });
         }
     }
 
@@ -146,21 +150,20 @@ impl Scheduler {
     pub(super) async fn note_parked_on_key(
         &self,
         namespace: &str,
-        gate: &str,
+        (limit, key): (u32, &str),
         places: Vec<Partition>,
         left_at: Option<u64>,
     ) -> Result<Opened> {
-        let Some(limit) = ConcurrencyLimit::of_gate(gate) else { return Ok(Opened::default()) };
-        let home = self.transactor.partitions().concurrency_partition(namespace, &limit.key);
-        let verb = NoteParked { namespace, limit: &limit, gate, places, left_at };
-        let _turn = self.transactor.locks().take(home, ConcurrencyKey::key_of(namespace, &limit.key)).await;
+        let home = self.transactor.partitions().concurrency_partition(namespace, key);
+        let verb = NoteParked { namespace, limit, key, places, left_at };
+        let _turn = self.transactor.locks().take(home, ConcurrencyKey::key_of(namespace, key)).await;
         self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 }
 
 fn full(limit: &ConcurrencyLimit, in_use: u32) -> Refusal {
     let detail = format!("concurrency key {}: {in_use}/{} running", limit.key, limit.limit);
-    Refusal::waits(limit.gate(), Limit::Quota("key"), detail, None)
+    Refusal::waits(limit.gate().to_string(), Limit::Quota("key"), detail, None)
 }
 
 /// The executions that wait for a key under limits that have room now. The memory is taken, and the caller that takes
@@ -169,10 +172,13 @@ pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<Opened
     let given_back = u64::try_from(document.given_back).unwrap_or(0);
     let mut opened = Vec::new();
     for (limit, parked) in document.take_parked() {
-        let gate = ConcurrencyLimit { key: document.key.clone(), limit, ..Default::default() }.gate();
-        tx.hint(Item::Gate(index::blocked(&document.namespace, &gate)));
+        tx.hint(Item::gate(&document.namespace, Gate::Key { limit, key: &document.key }));
         let places = parked.places(tx.transactor.partitions());
-        opened.push(OpenedKey { gate, opened: Opened { places, count: document.room(limit), given_back } });
+        opened.push(OpenedKey {
+            limit,
+            key: document.key.clone(),
+            opened: Opened { places, count: document.room(limit), given_back, ..Default::default() },
+        });
     }
     opened
 }
@@ -199,9 +205,9 @@ impl Command for AskAll<'_> {
                 Ask::Take(_) => {}
             }
         }
-        let before = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
-        let before = before.map(|loaded| loaded.document);
-        let found = tx.load_many::<Slot>(slots.into_iter().collect()).await?;
+        let before = tx.load_admission::<ConcurrencyKey>(vec![ConcurrencyKey::key_of(namespace, key)]).await?;
+        let before = before.into_iter().flatten().next().map(|loaded| loaded.document);
+        let found = tx.load_admission::<Slot>(slots.into_iter().collect()).await?;
         let mut held: BTreeSet<Key> = found.into_iter().flatten().map(|loaded| loaded.document.key()).collect();
         let mut document = before.clone().unwrap_or_else(|| ConcurrencyKey::new(namespace, key, tx.now));
         let given = self.asks.iter().filter_map(|ask| match ask {
@@ -261,8 +267,8 @@ impl AskAll<'_> {
 /// Adds partitions to a key's memory. If the key has room by now, the memory is taken instead.
 struct NoteParked<'a> {
     namespace: &'a str,
-    limit: &'a ConcurrencyLimit,
-    gate: &'a str,
+    limit: u32,
+    key: &'a str,
     places: Vec<Partition>,
     /// As many as could run were woken when so many slots had been given back. The others wait for the next one.
     left_at: Option<u64>,
@@ -272,11 +278,11 @@ impl Command for NoteParked<'_> {
     type Outcome = Opened;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
-        let (namespace, key, limit) = (self.namespace, &self.limit.key, self.limit.limit);
+        let (namespace, key, limit) = (self.namespace, self.key, self.limit);
         let loaded = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
         let Some(mut document) = loaded.map(|loaded| loaded.document) else {
             // No execution holds it.
-            return Ok(Opened { places: self.places.clone(), count: u64::from(limit), given_back: 0 });
+            return Ok(Opened { places: self.places.clone(), count: u64::from(limit), ..Default::default() });
         };
         let given_back = u64::try_from(document.given_back).unwrap_or(0);
         let mut news = false;
@@ -286,9 +292,10 @@ impl Command for NoteParked<'_> {
         let count = document.room(limit);
         if count > 0 && self.left_at != Some(given_back) {
             let parked = document.parked_under.remove(&limit).unwrap_or_default();
-            tx.hint(Item::Gate(index::blocked(namespace, self.gate)));
+            tx.hint(Item::gate(namespace, Gate::Key { limit, key }));
             tx.save(&document);
-            return Ok(Opened { places: parked.places(tx.transactor.partitions()), count, given_back });
+            let places = parked.places(tx.transactor.partitions());
+            return Ok(Opened { places, count, given_back, ..Default::default() });
         }
         if news {
             tx.save(&document);

@@ -9,8 +9,10 @@
 
 pub(crate) mod admission;
 mod candidate;
+pub(crate) mod charging;
 mod claiming;
 pub(crate) mod concurrency;
+mod estimates;
 mod held;
 pub(crate) mod parking;
 pub(crate) mod quotas;
@@ -30,6 +32,8 @@ use ff_core::{Key, LeaseId, Result};
 use ff_store::Version;
 use tokio::sync::Notify;
 
+use self::admission::BudgetReads;
+use self::charging::Charges;
 use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
 use self::quotas::Quotas;
@@ -56,6 +60,10 @@ struct Memory {
     usual_commit_us: AtomicI64,
     /// Requests to quotas on their way.
     quotas: Quotas,
+    /// Reads of budgets on their way.
+    budget_reads: BudgetReads,
+    /// Charges to budgets on their way.
+    charges: Charges,
     /// Requests to concurrency keys on their way.
     concurrency_keys: ConcurrencyKeys,
     system: SystemDocuments,
@@ -69,6 +77,8 @@ impl Scheduler {
             turn: AtomicUsize::default(),
             usual_commit_us: AtomicI64::default(),
             quotas: Quotas::default(),
+            budget_reads: BudgetReads::default(),
+            charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
             system,
         };

@@ -5,19 +5,19 @@
 //! its engine looks there, and writes down again what it had to leave: work that is parked in between finds itself
 //! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
 
-use ff_core::budget::{Budget, HardAction};
+use ff_core::budget::{Amounts, Budget, HardAction};
 use ff_core::event::Effects;
 use ff_core::execution::{AskBudget, Execution};
-use ff_core::gate::Parked;
+use ff_core::gate::Gate;
 use ff_core::quota::QuotaPolicy;
-use ff_core::{Code, ExecutionId, IndexName, Key, Partition, PartitionConfig, Result, SuspensionId, index, limits};
+use ff_core::{Code, ExecutionId, IndexName, Key, Partition, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
-use serde::{Deserialize, Serialize};
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal, place_of};
 use crate::caller::Caller;
 use crate::env;
+use crate::opening::{GateDocument, Opened};
 use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
@@ -25,56 +25,15 @@ const UNPARK_CHUNK: usize = 64;
 /// A gate that has opened stays closed this long for what is queued behind it, while what is parked is put back.
 const UNPARK_PATIENCE_MS: i64 = 50;
 
-/// A gate that has opened: where something waits for it, and how much of it can run.
-///
-/// Kept with the answer to the command that opened it, so that a repeat of the command lets in what the first one would
-/// have.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Opened {
-    #[serde(with = "places")]
-    pub(crate) places: Vec<Partition>,
-    pub(crate) count: u64,
-    /// How many slots the gate had taken back by then.
-    pub(crate) given_back: u64,
-}
-
-/// Executions wait in flow partitions only, so that a number is a place.
-mod places {
-    use ff_core::Partition;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(places: &[Partition], serializer: S) -> Result<S::Ok, S::Error> {
-        places.iter().map(|place| place.number).collect::<Vec<_>>().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Partition>, D::Error> {
-        let numbers = Vec::<u16>::deserialize(deserializer)?;
-        Ok(numbers.into_iter().map(Partition::flow).collect())
-    }
-}
-
-impl Opened {
-    /// Takes over the memory of a gate that admits this many.
-    pub(crate) fn take<G: Gate>(gate: &mut G, count: u64, config: &PartitionConfig) -> Self {
-        let given_back = gate.given_back();
-        let parked = gate.parked();
-        if count == 0 || parked.is_empty() {
-            return Self::default();
-        }
-        let places = parked.places(config);
-        parked.clear();
-        Self { places, count, given_back }
-    }
-}
-
 impl Scheduler {
     /// Takes a refused execution out of its queue and closes its gate for a while.
     pub(crate) async fn park(&self, execution: &Execution, refusal: Refusal) -> Result<()> {
         let partition = execution.id.partition();
-        let latest = self.transactor.now_in(partition) + limits::BLOCKED_RECHECK_MS;
-        let opens_at = place_of(&self.transactor, &execution.namespace, &refusal.gate)
-            .zip(refusal.until)
-            .map(|((home, _), at)| self.transactor.instant_in(at, home, partition));
+        let recheck = if refusal.alone { limits::BLOCKED_ALONE_RECHECK_MS } else { limits::BLOCKED_RECHECK_MS };
+        let latest = self.transactor.now_in(partition) + recheck;
+        let gate = refusal.gate();
+        let (home, _) = place_of(&self.transactor, &execution.namespace, gate);
+        let opens_at = refusal.until.map(|at| self.transactor.instant_in(at, home, partition));
         let until = opens_at.unwrap_or(latest);
         if refusal.action == HardAction::Ask {
             self.ask_people(execution, &refusal).await?;
@@ -84,7 +43,7 @@ impl Scheduler {
         let parted = self
             .transactor
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
-                HardAction::Ask => execution.ask_budget_at_admission(&asked, moment.now),
+                HardAction::Ask => execution.ask_budget_at_admission(&asked, moment.now, moment.effects),
                 HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
                 HardAction::Fail => {
                     execution.fail_at_admission(&refusal.detail, "budget_exhausted", moment.now, moment.effects)
@@ -108,36 +67,48 @@ impl Scheduler {
         if refusal.action == HardAction::Fail {
             return Ok(());
         }
-        let closed_until = if refusal.gate.starts_with("b:") { until.min(latest) } else { until };
+        let closed_until = if let Gate::Budget(_) = gate { until.min(latest) } else { until };
         let closed_until = self.transactor.instant_in(closed_until, partition, Partition::SYSTEM);
-        // Executions that ask wait one by one: each is shown to wait for the answer.
-        if refusal.action != HardAction::Ask {
+        // Executions that ask wait one by one: each is shown to wait for the answer. So do those that a child by tag refuses.
+        if refusal.action != HardAction::Ask && !refusal.alone {
             self.close_gate(&execution.namespace, &execution.gate(), closed_until);
         }
-        let opened = self.note_parked(&execution.namespace, &refusal.gate, execution.id.partition()).await?;
-        self.release_parked(&execution.namespace, &refusal.gate, opened).await;
+        let opened = self.note_refused(execution, &refusal).await?;
+        self.release_parked(&execution.namespace, gate, opened).await;
         Ok(())
+    }
+
+    async fn note_refused(&self, execution: &Execution, refusal: &Refusal) -> Result<Opened> {
+        let (namespace, gate, partition) = (&execution.namespace, refusal.gate(), execution.id.partition());
+        // An execution that asks waits for an answer, and not for room.
+        let estimate = refusal.estimate().filter(|_| refusal.action != HardAction::Ask);
+        let Some(estimate) = estimate else { return self.note_parked(namespace, gate, partition).await };
+        let (home, key) = place_of(&self.transactor, namespace, gate);
+        let _turn = self.transactor.locks().take(home, key.clone()).await;
+        let verb = NoteParked::<Budget>::new(key, index::blocked(namespace, &gate.to_string()), vec![partition]);
+        let verb = NoteParked { estimate, ..verb };
+        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 
     /// Opens the question of a budget, and remembers where its answer is waited for before anything waits.
     async fn ask_people(&self, execution: &Execution, refusal: &Refusal) -> Result<()> {
-        let Some((home, key)) = place_of(&self.transactor, &execution.namespace, &refusal.gate) else { return Ok(()) };
+        let (home, key) = place_of(&self.transactor, &execution.namespace, refusal.gate());
         let Limit::Dimension(dimension) = &refusal.limit else { return Ok(()) };
         let _turn = self.transactor.locks().take(home, key.clone()).await;
-        let verb = AskPeople { key, dimension, execution: execution.id };
+        let verb = AskPeople { key, dimension, requested: refusal.requested, execution: execution.id };
         self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 
     /// Writes down that something is parked in a partition, and looks at the gate once more.
-    pub(crate) async fn note_parked(&self, namespace: &str, gate: &str, partition: Partition) -> Result<Opened> {
-        if gate.starts_with("c:") {
-            return self.note_parked_on_key(namespace, gate, vec![partition], None).await;
+    pub(crate) async fn note_parked(&self, namespace: &str, gate: Gate<'_>, partition: Partition) -> Result<Opened> {
+        if let Gate::Key { limit, key } = gate {
+            return self.note_parked_on_key(namespace, (limit, key), vec![partition], None).await;
         }
-        let Some((home, key)) = place_of(&self.transactor, namespace, gate) else { return Ok(Opened::default()) };
+        let (home, key) = place_of(&self.transactor, namespace, gate);
         let _turn = self.transactor.locks().take(home, key.clone()).await;
-        let index = index::blocked(namespace, gate);
+        let index = index::blocked(namespace, &gate.to_string());
         let command = self.transactor.fresh_command();
-        if gate.starts_with("b:") {
+        if let Gate::Budget(_) = gate {
             self.transactor.transact(home, command, &NoteParked::<Budget>::new(key, index, vec![partition])).await
         } else {
             self.transactor.transact(home, command, &NoteParked::<QuotaPolicy>::new(key, index, vec![partition])).await
@@ -149,14 +120,15 @@ impl Scheduler {
     ///
     /// Executions queued behind the gate may be worse than parked ones, so the gate opens when those are back in their
     /// queue; but it does not stay closed for long because of a partition that does not answer.
-    pub(crate) async fn release_parked(&self, namespace: &str, gate: &str, opened: Opened) {
+    pub(crate) async fn release_parked(&self, namespace: &str, gate: Gate<'_>, opened: Opened) {
         if opened.places.is_empty() {
             return;
         }
-        self.open_gates_soon(namespace, gate);
+        let text = gate.to_string();
+        self.open_gates_soon(namespace, &text);
         let count = usize::try_from(opened.count).unwrap_or(usize::MAX);
-        self.unpark(namespace, gate, opened).await;
-        self.ready().open_gates(namespace, gate, count);
+        self.unpark(namespace, gate, &text, opened).await;
+        self.ready().open_gates(namespace, &text, count);
     }
 
     fn open_gates_soon(&self, namespace: &str, gate: &str) {
@@ -164,9 +136,9 @@ impl Scheduler {
         self.ready().open_gates_at(namespace, gate, at);
     }
 
-    async fn unpark(&self, namespace: &str, gate: &str, opened: Opened) {
-        let index = index::blocked(namespace, gate);
-        let Opened { mut places, count: mut left, mut given_back } = opened;
+    async fn unpark(&self, namespace: &str, gate: Gate<'_>, text: &str, opened: Opened) {
+        let index = index::blocked(namespace, text);
+        let Opened { mut places, count: mut left, mut given_back, mut awaited } = opened;
         while left > 0 && !places.is_empty() {
             let limit = self.transactor.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
             let reads = places.iter().map(|place| {
@@ -190,7 +162,7 @@ impl Scheduler {
                 if keys.is_empty() {
                     continue;
                 }
-                let verb = Unpark { gate, keys };
+                let verb = Unpark { gate: text, keys };
                 match self.transactor.transact(*place, self.transactor.fresh_command(), &verb).await {
                     Ok(here) => unparked.add(&here),
                     Err(error) => {
@@ -210,37 +182,48 @@ impl Scheduler {
             if !unread.is_empty() || (left == 0 && !places.is_empty()) {
                 let left_over = places.iter().filter(|_| left == 0);
                 let left_over = unread.iter().chain(left_over).copied().collect();
-                let mut again = self.remember_left(namespace, gate, left_over, given_back).await;
+                let mut again = self.remember_left(namespace, gate, left_over, (given_back, &awaited)).await;
                 // A partition that does not answer is not asked again and again: what waits there is woken by the next slot
                 // that is given back, or looks for itself within 30 s.
                 let silent = again.places.extract_if(.., |place| unread.contains(place)).collect::<Vec<_>>();
                 if !silent.is_empty() {
-                    self.remember_left(namespace, gate, silent, again.given_back).await;
+                    self.remember_left(namespace, gate, silent, (again.given_back, &again.awaited)).await;
                 }
                 if !again.places.is_empty() {
-                    Opened { places, count: left, given_back } = again;
+                    Opened { places, count: left, given_back, awaited } = again;
                 }
             }
         }
     }
 
     /// Writes down where something is left, unless more of it can run by now.
-    async fn remember_left(&self, namespace: &str, gate: &str, places: Vec<Partition>, given_back: u64) -> Opened {
-        let Some((home, key)) = place_of(&self.transactor, namespace, gate) else { return Opened::default() };
-        let index = index::blocked(namespace, gate);
+    async fn remember_left(
+        &self,
+        namespace: &str,
+        gate: Gate<'_>,
+        places: Vec<Partition>,
+        (given_back, awaited): (u64, &Amounts),
+    ) -> Opened {
+        let (home, key) = place_of(&self.transactor, namespace, gate);
+        let index = index::blocked(namespace, &gate.to_string());
         let command = self.transactor.fresh_command();
-        let noted = if gate.starts_with("c:") {
-            self.note_parked_on_key(namespace, gate, places, Some(given_back)).await
-        } else if gate.starts_with("b:") {
-            self.transactor.transact(home, command, &NoteParked::<Budget>::left(key, index, places, given_back)).await
-        } else {
-            self.transactor
-                .transact(home, command, &NoteParked::<QuotaPolicy>::left(key, index, places, given_back))
-                .await
+        let noted = match gate {
+            Gate::Key { limit, key } => {
+                self.note_parked_on_key(namespace, (limit, key), places, Some(given_back)).await
+            }
+            Gate::Budget(_) => {
+                let verb = NoteParked::<Budget>::left(key, index, places, given_back);
+                let verb = NoteParked { awaited: awaited.clone(), ..verb };
+                self.transactor.transact(home, command, &verb).await
+            }
+            Gate::Quota(_) => {
+                let verb = NoteParked::<QuotaPolicy>::left(key, index, places, given_back);
+                self.transactor.transact(home, command, &verb).await
+            }
         };
         noted.unwrap_or_else(|error| {
             if let Some(suppressed) = self.transactor.may_log("parked work was forgotten") {
-                tracing::warn!(gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
+                tracing::warn!(%gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
             }
             Opened::default()
         })
@@ -268,43 +251,11 @@ fn gate_of(index: &IndexName) -> Option<(&str, &str)> {
     Some((std::str::from_utf8(namespace).ok()?, std::str::from_utf8(gate).ok()?))
 }
 
-/// A document that can refuse work and remembers where it is parked.
-pub(crate) trait Gate: ff_core::Indexed {
-    /// Where something is parked.
-    fn parked(&mut self) -> &mut Parked;
-    /// How many can run now.
-    fn room(&self, now: i64) -> u64;
-    /// How many slots were given back so far.
-    fn given_back(&self) -> u64;
-}
-
-impl Gate for Budget {
-    fn parked(&mut self) -> &mut Parked {
-        &mut self.parked_in
-    }
-    fn room(&self, _: i64) -> u64 {
-        self.release_count()
-    }
-    fn given_back(&self) -> u64 {
-        0
-    }
-}
-
-impl Gate for QuotaPolicy {
-    fn parked(&mut self) -> &mut Parked {
-        &mut self.parked_in
-    }
-    fn room(&self, now: i64) -> u64 {
-        self.release_count(now)
-    }
-    fn given_back(&self) -> u64 {
-        self.given_back
-    }
-}
-
 struct AskPeople<'a> {
     key: Key,
     dimension: &'a str,
+    /// The part of an estimate that has no room; 0 where the budget is used up.
+    requested: i64,
     execution: ExecutionId,
 }
 
@@ -315,8 +266,9 @@ impl Command for AskPeople<'_> {
         let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else { return Ok(()) };
         let mut budget = loaded.document;
         let before = budget.clone();
-        if budget.asks_people() && budget.admit().is_err() {
-            budget.ask(self.dimension, 0, self.execution, tx.now);
+        let too_little = budget.left(self.dimension).is_some_and(|left| left < self.requested);
+        if budget.asks_people() && (too_little || budget.admit().is_err()) {
+            budget.ask(self.dimension, self.requested, self.execution, tx.now);
             budget.parked_in.add(self.execution.partition().number);
         }
         if budget != before {
@@ -334,12 +286,17 @@ struct NoteParked<G> {
     /// The gate is open, and as many as it admitted were woken when it had taken back so many slots. The others wait
     /// for the next one.
     left_at: Option<u64>,
+    /// The part of an estimate that had no room when the gate refused.
+    estimate: Amounts,
+    /// The smallest estimates among those that are left, as far as is known.
+    awaited: Amounts,
     gate: std::marker::PhantomData<fn() -> G>,
 }
 
 impl<G> NoteParked<G> {
     fn new(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
-        Self { key, index, places, left_at: None, gate: std::marker::PhantomData }
+        let (estimate, awaited) = (Amounts::new(), Amounts::new());
+        Self { key, index, places, left_at: None, estimate, awaited, gate: std::marker::PhantomData }
     }
 
     fn left(key: Key, index: IndexName, places: Vec<Partition>, given_back: u64) -> Self {
@@ -347,18 +304,22 @@ impl<G> NoteParked<G> {
     }
 }
 
-impl<G: Gate + Send> Command for NoteParked<G> {
+impl<G: GateDocument + Send> Command for NoteParked<G> {
     type Outcome = Opened;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
         // A gate that does not exist has no memory; its creation looks everywhere.
         let Some(loaded) = tx.load::<G>(self.key.clone()).await? else { return Ok(Opened::default()) };
         let mut gate = loaded.document;
-        let mut news = false;
+        let mut news = !self.awaited.is_empty();
         for place in &self.places {
             news |= gate.parked().add(place.number);
         }
-        let room = gate.room(tx.now);
+        gate.await_all(&self.awaited);
+        // What has room for others may have none for this estimate; waking those would find no more.
+        let awaits = gate.await_room(&self.estimate);
+        news |= awaits;
+        let room = if awaits { 0 } else { gate.room(tx.now) };
         // A slot that came back while the memory was taken found no place to wake.
         let woken_for = self.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {
@@ -402,10 +363,11 @@ impl Command for Unpark<'_> {
         for loaded in tx.load_many::<Execution>(self.keys.clone()).await?.into_iter().flatten() {
             let mut execution = loaded.document;
             if execution.parked_on == self.gate {
-                execution.unpark(tx.now);
+                let mut effects = Effects::default();
+                execution.unpark(tx.now, &mut effects);
                 unparked.all += 1;
                 unparked.eligible += u64::from(execution.is_eligible());
-                tx.save_execution(&execution, Effects::default());
+                tx.save_execution(&execution, effects);
             }
         }
         Ok(unparked)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use ff_core::gate::Gate;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
@@ -10,9 +11,9 @@ use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId,
 
 use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
-use super::parking::Opened;
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
+use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 /// A request to a quota.
@@ -54,7 +55,7 @@ impl Scheduler {
     ) -> Result<()> {
         let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
         let opened = self.give_back_slots(namespace, name, slots).await?;
-        self.release_parked(namespace, &format!("q:{name}"), opened).await;
+        self.release_parked(namespace, Gate::Quota(name), opened).await;
         Ok(())
     }
 
@@ -77,7 +78,7 @@ impl Scheduler {
     async fn serve_quota(&self, quota: Name) {
         let (namespace, name) = (&quota.0, &quota.1);
         let partition = self.transactor.partitions().quota_partition(namespace, name);
-        let index = index::blocked(namespace, &format!("q:{name}"));
+        let index = index::blocked(namespace, &Gate::Quota(name).to_string());
         loop {
             let waiting = self.memory.quotas.take(&quota);
             if waiting.is_empty() {
@@ -106,7 +107,8 @@ impl Command for AskAll<'_> {
     type Outcome = Vec<QuotaAnswer>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<QuotaAnswer>> {
-        let policy = tx.load::<QuotaPolicy>(self.key.clone()).await?.map(|loaded| loaded.document);
+        let policy = tx.load_admission::<QuotaPolicy>(vec![self.key.clone()]).await?.pop().flatten();
+        let policy = policy.map(|loaded| loaded.document);
         if policy.is_none() {
             // One that is made at this moment counts the slots there are, and must not count one that goes.
             tx.pin(&self.key);
@@ -122,7 +124,7 @@ impl Command for AskAll<'_> {
                 Ask::Admit(_) => {}
             }
         }
-        let found = tx.load_many::<Slot>(slots.into_iter().collect()).await?;
+        let found = tx.load_admission::<Slot>(slots.into_iter().collect()).await?;
         let held: Vec<Slot> = found.into_iter().flatten().map(|loaded| loaded.document).collect();
         let before = policy.clone();
         let mut quota = Quota { policy, held, name: self.name };
@@ -182,7 +184,7 @@ impl Quota<'_> {
     fn admit(&mut self, tx: &mut Tx<'_>, request: &QuotaRequest) -> Admission {
         let name = self.name;
         let refused = |limit, detail, until| {
-            Admission::Refused(Refusal::waits(format!("q:{name}"), Limit::Quota(limit), detail, until))
+            Admission::Refused(Refusal::waits(Gate::Quota(name).to_string(), Limit::Quota(limit), detail, until))
         };
         let Some(policy) = &mut self.policy else {
             return refused("missing", format!("the quota {name} does not exist"), None);

@@ -4,27 +4,47 @@
 use ff_core::budget::Budget;
 use ff_core::concurrency::ConcurrencyKey;
 use ff_core::execution::Execution;
+use ff_core::gate::Gate;
 use ff_core::index::{self, Due};
 use ff_core::slot::{Slot, SlotFate};
 use ff_core::{Document, Indexed, Key, Partition, Result};
 
 use super::Timers;
+use crate::desk::breach;
 use crate::hint::Item;
+use crate::opening::Opened;
 use crate::scheduler::concurrency::{OpenedKey, open};
-use crate::scheduler::parking::Opened;
 use crate::transaction::{Command, Tx};
 
 impl Timers {
-    /// A budget's interval is over.
+    /// A budget's interval is over, usage leaves its rolling window, a child by tag is idle and leaves itself, or events are
+    /// owed that no log has yet.
     pub(super) async fn fire_budget(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
+        let question = self.look_who_waits(partition, &key).await?;
         let turn = self.transactor.locks().take(partition, key.clone()).await;
-        let reset =
-            self.transactor.transact(partition, self.transactor.fresh_command(), &ResetWhenDue { key, score }).await?;
+        let verb = ResetWhenDue { key, score, question };
+        let reset = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        if let Some((namespace, name, opened)) = reset {
-            self.scheduler.release_parked(&namespace, &format!("b:{name}"), opened).await;
+        let Some(FiredBudget { budget, opened }) = reset else { return Ok(()) };
+        if let Some(opened) = opened {
+            self.scheduler.release_parked(&budget.namespace, Gate::Budget(&budget.name), opened).await;
         }
-        Ok(())
+        breach::tell_breaches(&self.transactor, budget).await
+    }
+
+    /// Whether something still waits for the answer to a budget's question: everything that did may have been cancelled.
+    async fn look_who_waits(&self, partition: Partition, key: &Key) -> Result<Option<Awaited>> {
+        let budget = self.transactor.find::<Budget>(partition, key.clone()).await?;
+        let now = self.transactor.now_in(partition);
+        let Some(budget) = budget.filter(|budget| budget.question.look_at().is_some_and(|at| at <= now)) else {
+            return Ok(None);
+        };
+        let waiting = index::blocked(&budget.namespace, &Gate::Budget(&budget.name).to_string());
+        let mut awaited = false;
+        for place in budget.parked_in.places(self.transactor.partitions()) {
+            awaited |= self.transactor.store().count(place, waiting.clone(), i64::MIN, i64::MAX).await? > 0;
+        }
+        Ok(Some(Awaited { asked_at: budget.question.asked_at, awaited }))
     }
 
     /// A key without holders is forgotten, and executions that may still wait for it are let in.
@@ -53,13 +73,27 @@ impl Timers {
     }
 }
 
+/// Whether something waits for the answer to the question that was asked at an instant.
+struct Awaited {
+    asked_at: i64,
+    awaited: bool,
+}
+
 struct ResetWhenDue {
     key: Key,
     score: i64,
+    question: Option<Awaited>,
+}
+
+/// A budget whose timer fired.
+struct FiredBudget {
+    budget: Budget,
+    /// The executions that a reset lets in; `None` where there was no reset.
+    opened: Option<Opened>,
 }
 
 impl Command for ResetWhenDue {
-    type Outcome = Option<(String, String, Opened)>;
+    type Outcome = Option<FiredBudget>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else {
@@ -67,17 +101,26 @@ impl Command for ResetWhenDue {
             return Ok(None);
         };
         let mut budget = loaded.document;
-        if !budget.reset_if_due(tx.now) {
-            let next = (budget.next_reset_at != 0).then_some(budget.next_reset_at);
-            tx.repair_due(&self.key, next, self.score).await?;
+        let came_due = budget.come_due(tx.now);
+        if budget.idle_at().is_some_and(|at| at <= tx.now) {
+            tx.delete(&self.key);
             return Ok(None);
         }
+        if let Some(Awaited { asked_at, awaited }) = self.question {
+            budget.question_awaited(asked_at, awaited, tx.now);
+        } else if !came_due {
+            if budget.breaches.retry_at().is_some_and(|at| at <= tx.now) {
+                return Ok(Some(FiredBudget { budget, opened: None }));
+            }
+            tx.repair_due(&self.key, budget.due_at(), self.score).await?;
+            return Ok(None);
+        }
+        budget.answer_if_room();
         let count = budget.release_count();
         let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
-        let (namespace, name) = (budget.namespace.clone(), budget.name.clone());
-        tx.hint(Item::Gate(index::blocked(&namespace, &format!("b:{name}"))));
+        tx.hint(Item::gate(&budget.namespace, Gate::Budget(&budget.name)));
         tx.save(&budget);
-        Ok(Some((namespace, name, opened)))
+        Ok(Some(FiredBudget { budget, opened: Some(opened) }))
     }
 }
 

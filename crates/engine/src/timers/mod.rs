@@ -34,7 +34,6 @@ use crate::servers::Servers;
 use crate::submission::Submissions;
 use crate::subscription::Subscriptions;
 use crate::transaction::Transactor;
-use crate::usage::Charges;
 
 /// Entries fired at once.
 const FIRE_CHUNK: usize = 64;
@@ -46,7 +45,6 @@ pub(crate) struct Timers {
     pub(crate) servers: Servers,
     pub(crate) scheduler: Scheduler,
     pub(crate) resolver: Resolver,
-    pub(crate) charges: Charges,
     pub(crate) providers: Providers,
     pub(crate) bulk: Bulk,
     pub(crate) submissions: Submissions,

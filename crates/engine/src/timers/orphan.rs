@@ -1,28 +1,71 @@
-//! Reservations whose holders say nothing: when their time has run out they count as spent.
+//! Reservations whose holders say nothing: when their time has run out they count as spent. Estimates of claims that did
+//! not come about go back.
 
 use ff_core::budget::{self, Budget};
+use ff_core::execution::Execution;
 use ff_core::index::Due;
 use ff_core::reservation::{Reservation, ReservationState};
-use ff_core::{Key, Partition, Result};
+use ff_core::{Indexed, Key, Partition, Result, SlotId, limits};
 
 use super::Timers;
+use crate::desk::{BudgetChange, path_counting, save_budget};
 use crate::transaction::{Command, Tx};
-use crate::usage::{BudgetChange, path_to, save_budget};
 
 impl Timers {
     /// The time of a reservation is up.
     pub(super) async fn fire_reservation(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let Some(reservation) = self.transactor.find::<Reservation>(partition, key.clone()).await? else {
-            let verb = SettleOrphan { key: &key, budget: "", namespace: "", score };
+            let verb = SettleOrphan { key: &key, namespace: "", score };
             return self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await.map(drop);
         };
-        let (namespace, name) = (&reservation.namespace, &reservation.budget);
-        let root = budget::root_of(name);
+        if let Some(slot) = reservation.slot {
+            return self.judge_estimate(partition, &reservation, slot, score).await;
+        }
+        let namespace = &reservation.namespace;
+        let root = budget::root_of(&reservation.budget);
         let turn = self.transactor.locks().take(partition, Budget::key_of(namespace, root)).await;
-        let verb = SettleOrphan { key: &key, budget: name, namespace, score };
+        let verb = SettleOrphan { key: &key, namespace, score };
         let changed = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
         drop(turn);
-        self.charges.budgets_changed(namespace, changed).await;
+        self.scheduler.budgets_changed(namespace, changed).await;
+        Ok(())
+    }
+}
+
+impl Timers {
+    /// The estimate of a claim is kept while its lease or grant lasts, or while its execution owes it back. Otherwise the
+    /// claim did not come about.
+    async fn judge_estimate(&self, partition: Partition, held: &Reservation, slot: SlotId, score: i64) -> Result<()> {
+        let home = held.execution.partition();
+        let found = self.transactor.find::<Execution>(home, Execution::key_of(&held.execution)).await?;
+        let in_use = found.is_some_and(|execution| execution.uses_slot(&slot) || execution.owed_slots.contains(&slot));
+        if in_use || held.expires_at > self.transactor.now_in(partition) {
+            let verb = KeepEstimate { key: &held.key(), score };
+            return self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        }
+        self.scheduler.give_back_estimate(&held.namespace, &held.budget, held.execution, slot).await
+    }
+}
+
+/// Looks at an estimate again later.
+struct KeepEstimate<'a> {
+    key: &'a Key,
+    score: i64,
+}
+
+impl Command for KeepEstimate<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let Some(loaded) = tx.load::<Reservation>(self.key.clone()).await? else {
+            return tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await;
+        };
+        let mut held = loaded.document;
+        if tx.now < held.expires_at {
+            return tx.repair_due(self.key, Some(held.expires_at), self.score).await;
+        }
+        held.expires_at = tx.now.saturating_add(limits::RESERVATION_TTL_DEFAULT_MS);
+        tx.save(&held);
         Ok(())
     }
 }
@@ -30,7 +73,6 @@ impl Timers {
 struct SettleOrphan<'a> {
     key: &'a Key,
     namespace: &'a str,
-    budget: &'a str,
     score: i64,
 }
 
@@ -48,13 +90,13 @@ impl Command for SettleOrphan<'_> {
             tx.repair_due(self.key, next, self.score).await?;
             return Ok(Vec::new());
         }
-        let keys = budget::names_to(self.budget).map(|name| Budget::key_of(self.namespace, name)).collect();
+        let keys = reservation.counted_in.keys().map(|name| Budget::key_of(self.namespace, name)).collect();
         let found = tx.load_many::<Budget>(keys).await?.into_iter().flatten();
         let before: Vec<Budget> = found.map(|loaded| loaded.document).collect();
         let mut budgets = before.iter().map(|budget| (budget.name.clone(), budget.clone())).collect();
-        match path_to(&mut budgets, self.budget) {
+        match path_counting(&mut budgets, &reservation) {
             Ok(mut path) => drop(path.orphan(&mut reservation, tx.now)),
-            // The budget was removed: nothing counts it any more.
+            // The budgets were removed: nothing counts it any more.
             Err(_) => drop(reservation.orphan(tx.now)),
         }
         tx.save_until(&reservation, reservation.remembered_until());

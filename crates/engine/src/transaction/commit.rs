@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use ff_core::event::EventType;
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
@@ -17,7 +18,7 @@ use ff_store::{
 };
 
 use super::{Applied, Command, PerhapsApplied, Staged, Transactor, Tx, is_timed};
-use crate::cache::{Cached, Downstreams};
+use crate::cache::{AdmissionCache, Cached, Downstreams};
 use crate::env::{self, BoxFuture};
 use crate::hint::{Item, Message};
 
@@ -35,6 +36,7 @@ impl Tx<'_> {
     /// Puts the batch together: guards, puts, index differences, leases, hints.
     fn into_batch(mut self) -> Prepared {
         let mut marked = Vec::new();
+        let mut admission = Vec::new();
         let mut due = None;
         // The versions come first: when a batch that was applied is sent again, it meets its own command id there, and
         // not a guard that no longer holds because of what happened since.
@@ -53,10 +55,16 @@ impl Tx<'_> {
             let member = Due::Lease.member(&key);
             let (after, lease) = match staged {
                 Staged::Put { body, fence, lease, entries, expires_at } => {
+                    if AdmissionCache::keeps(&key) {
+                        admission.push((key.clone(), Some(body.clone())));
+                    }
                     self.batch.puts.push(Put { key: key.clone(), body, fence, expires_at });
                     (entries, lease)
                 }
                 Staged::Delete => {
+                    if AdmissionCache::keeps(&key) {
+                        admission.push((key.clone(), None));
+                    }
                     self.batch.deletes.push(key.clone());
                     // The lease goes with the document; only its entry is left to remove.
                     (Vec::new(), None)
@@ -115,6 +123,7 @@ impl Tx<'_> {
             leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
             batch: self.batch,
             marked,
+            admission,
             due,
         }
     }
@@ -151,8 +160,19 @@ pub(crate) struct Prepared {
     /// The leases it sets and ends.
     leases: Vec<(Key, Option<i64>)>,
     marked: Vec<Key>,
+    /// The documents of admission that it writes, and removes.
+    admission: Vec<(Key, Option<Bytes>)>,
     /// The earliest instant at which something of it is due.
     due: Option<i64>,
+}
+
+/// Why a batch is taken for not applied.
+#[derive(Debug)]
+pub(crate) struct NotApplied {
+    pub(crate) conflict: Conflict,
+    /// The reply to an earlier try of the batch was lost. That try may have been applied, if other commits have changed
+    /// all that it wrote since.
+    pub(crate) in_doubt: bool,
 }
 
 fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
@@ -306,7 +326,7 @@ impl Transactor {
         prepared: Vec<Prepared>,
     ) -> Result<Vec<Option<Conflict>>> {
         let results = self.send_all_timed(partition, prepared).await?;
-        Ok(results.into_iter().map(std::result::Result::err).collect())
+        Ok(results.into_iter().map(|result| result.err().map(|refused| refused.conflict)).collect())
     }
 
     /// Sends batches, and answers with the store's time of each that was applied. It goes on when its caller does not
@@ -315,7 +335,7 @@ impl Transactor {
         &self,
         partition: Partition,
         prepared: Vec<Prepared>,
-    ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
+    ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
         let transactor = self.part();
         let work = Box::pin(async move { transactor.commit_all(partition, prepared).await });
         UnderWay { transactor: self.clone(), work: Some(work) }.await
@@ -325,7 +345,7 @@ impl Transactor {
         &self,
         partition: Partition,
         mut prepared: Vec<Prepared>,
-    ) -> Result<Vec<std::result::Result<i64, Conflict>>> {
+    ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
         let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         // When the first of several tries was sent: what was applied unseen was applied no earlier.
         let first_sent_at = self.now_in(partition);
@@ -410,7 +430,7 @@ impl Transactor {
         outcome: Outcome,
         sent_us: i64,
         sent_before: Option<i64>,
-    ) -> std::result::Result<i64, Conflict> {
+    ) -> std::result::Result<i64, NotApplied> {
         match outcome {
             Outcome::Applied(applied) => {
                 self.observe(one.partition, sent_us, applied.at);
@@ -436,8 +456,11 @@ impl Transactor {
                 }
                 if let Some(key) = &conflict.key {
                     self.cache().remove(key);
+                    if AdmissionCache::keeps(key) {
+                        self.admission().contended(key, self.env().now_ms());
+                    }
                 }
-                Err(conflict)
+                Err(NotApplied { conflict, in_doubt: sent_before.is_some() })
             }
         }
     }
@@ -446,6 +469,9 @@ impl Transactor {
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
         self.metrics().repaired(one.repairs);
+        for (key, body) in one.admission {
+            self.admission().written(key, body, one.command);
+        }
         let flow = one.following.first().and_then(|(_, edges)| edges.first()).map(|edge| Flow::key_of(&edge.flow));
         self.remember_downstreams(&one.executions, one.following, one.command);
         for execution in &one.executions {

@@ -31,7 +31,7 @@ use crate::due::RETRY_MS;
 use crate::hint::Item;
 use crate::logs;
 
-pub(crate) use commit::Prepared;
+pub(crate) use commit::{NotApplied, Prepared};
 pub(crate) use listener::{Applied, Listener, PerhapsApplied};
 pub(crate) use transactor::Transactor;
 
@@ -186,6 +186,28 @@ impl<'e> Tx<'e> {
         Ok(loaded)
     }
 
+    /// Documents of admission, in order: as this engine's commits left them where that may save a round trip. A decision
+    /// made from such a copy counts only once the store has confirmed its version.
+    pub(crate) async fn load_admission<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
+        let mut kept: BTreeMap<Key, StoredDocument> = BTreeMap::new();
+        if self.use_cache {
+            let now_ms = self.transactor.env().now_ms();
+            let unknown = keys.iter().filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key));
+            kept.extend(unknown.filter_map(|key| Some((key.clone(), self.transactor.admission().get(key, now_ms)?))));
+        }
+        self.used_cache |= !kept.is_empty();
+        let others = keys.iter().filter(|key| !kept.contains_key(*key)).cloned().collect();
+        let mut others = self.load_many::<D>(others).await?.into_iter();
+        let mut loaded = Vec::with_capacity(keys.len());
+        for key in keys {
+            loaded.push(match kept.remove(&key) {
+                Some(stored) => self.adopt(key, Some(stored))?,
+                None => others.next().flatten(),
+            });
+        }
+        Ok(loaded)
+    }
+
     /// The document under a key.
     pub(crate) async fn load<D: Indexed>(&mut self, key: Key) -> Result<Option<Loaded<D>>> {
         match self.staged.get(&key) {
@@ -284,6 +306,11 @@ impl<'e> Tx<'e> {
     /// The commit counts only while this document has this version.
     pub(crate) fn require_version(&mut self, key: &Key, version: Version) {
         self.batch.guards.push(Guard::Version(key.clone(), version));
+    }
+
+    /// The version of a document as it was loaded; none if it is not there.
+    pub(crate) fn version_of(&self, key: &Key) -> Option<Version> {
+        self.known.get(key).and_then(|known| known.version)
     }
 
     /// Guards a loaded document's version although it is not saved: the decision rests on it.

@@ -10,7 +10,7 @@ use ff_store::{Answers, Batch, Outcome, Query, Store, StoreError};
 use futures_util::FutureExt as _;
 
 use super::{Command, Gathering, Listener, Tx};
-use crate::cache::{Cache, DownstreamCache, JournalSizes};
+use crate::cache::{AdmissionCache, Cache, DownstreamCache, JournalSizes};
 use crate::clock::StoreClocks;
 use crate::due::DueTimes;
 use crate::env::{self, BoxFuture, Env};
@@ -40,6 +40,7 @@ struct Inner {
     clocks: StoreClocks,
     cache: Cache,
     downstreams: DownstreamCache,
+    admission: AdmissionCache,
     journal_sizes: JournalSizes,
     locks: Locks,
     due: DueTimes,
@@ -66,6 +67,7 @@ impl Transactor {
             clocks,
             cache: Cache::default(),
             downstreams: DownstreamCache::default(),
+            admission: AdmissionCache::default(),
             journal_sizes: JournalSizes::default(),
             locks: Locks::default(),
             due: DueTimes::default(),
@@ -264,6 +266,11 @@ impl Transactor {
     /// The downstreams of executions, as far as they are known.
     pub(crate) fn downstreams(&self) -> &DownstreamCache {
         &self.0.downstreams
+    }
+
+    /// The documents of admission, as far as this engine wrote them.
+    pub(crate) fn admission(&self) -> &AdmissionCache {
+        &self.0.admission
     }
 
     pub(crate) fn journal_sizes(&self) -> &JournalSizes {

@@ -131,6 +131,31 @@ async fn a_budget_resets_by_itself_and_lets_in_what_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rolling_window_lets_in_what_waits_as_usage_leaves_it() {
+    let h = Harness::start().await;
+    let budget = json!({ "name": "hour", "dimensions": { "tokens": { "hard": 10 } }, "rolling_ms": 64_000 });
+    h.must::<CreateBudget>(budget).await;
+    spend(&h, "hour", 6).await;
+    h.pass(20_000).await;
+    spend(&h, "hour", 4).await;
+    assert_eq!(spend(&h, "hour", 1).await, breach(10, 10));
+    let id = h.submit(json!({ "budget_ids": ["hour"] })).await;
+    assert!(claim_now(&h).await.is_none());
+    let refused = h.must::<ExplainExecution>(json!({ "execution_id": id })).await;
+    assert!(refused.reasons[0].until.is_some_and(|at| (START + 64_000..=START + 65_000).contains(&at)), "{refused:?}");
+    h.pass(30_000).await;
+    let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.expect("the first usage has left the window");
+    assert_eq!(task.execution_id, id);
+    let now = h.engine.now();
+    assert!((START + 64_000..START + 65_500).contains(&now), "it ran at {}", now - START);
+    let status = h.must::<GetBudget>(json!({ "name": "hour" })).await;
+    assert_eq!((status.usage["tokens"], status.next_reset_at), (4, None));
+    h.pass(30_000).await;
+    assert_eq!(h.must::<GetBudget>(json!({ "name": "hour" })).await.usage["tokens"], 0, "also when nothing waits");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_hard_action_fails_or_holds_what_would_start() {
     let h = Harness::start().await;
     for action in ["fail", "suspend"] {

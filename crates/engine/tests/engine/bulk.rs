@@ -10,10 +10,10 @@ use ff_core::op::{
     BulkView, CancelBulk, CancelExecution, ChangePriority, Claim, Complete, CreateBulk, CreateExecution, CreateFlow,
     Fail, GetBulk, GetExecution, HoldExecution, ListBulk, ListExecutions, ReplayExecution,
 };
-use ff_core::{Code, ExecutionId, Partition, PartitionConfig, PublicState, Role};
+use ff_core::{Code, ExecutionId, Partition, PartitionConfig, PublicState, Role, index};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
-use ff_store::memory::MemoryStore;
+use ff_store::memory::{Call, MemoryStore, Plan};
 use ff_store::{Answers, Batch, Hints, Outcome, Query, Store, StoreInfo};
 use serde_json::{Value, json};
 
@@ -224,6 +224,50 @@ async fn a_job_whose_server_is_killed_between_any_two_commits_changes_each_match
         assert_eq!(replays(&lives, &ids).await, [(PublicState::Waiting, 1); 11], "killed after {number} commits");
         lives.finish().await;
     }
+}
+
+/// One server reads that the partition has no part of the job yet, and is slow to read the matches. Another one takes the
+/// turn meanwhile, and is slow to report it.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_another_server_took_meanwhile_is_counted() {
+    let partitions = Some(PartitionConfig { flow: 1, budget: 1, quota: 1 });
+    let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
+    let ids = failed(&h, 5).await;
+    let other = h.second().await;
+    h.pass(10_000).await;
+    let matches = index::state("default", PublicState::Failed);
+    let (mut looked, mut written, mut reported) = (false, false, false);
+    trouble.begin(move |call| match call {
+        Call::Read { queries, .. }
+            if !looked && queries.iter().any(|query| matches!(query, Query::Scan(scan) if scan.index == matches)) =>
+        {
+            looked = true;
+            later(4_000)
+        }
+        Call::Commit { batches, .. } if puts(batches, kind::BULK_PART) => {
+            written = true;
+            Plan::default()
+        }
+        Call::Commit { batches, .. } if written && !reported && puts(batches, kind::BULK) => {
+            reported = true;
+            later(6_000)
+        }
+        _ => Plan::default(),
+    });
+    let job = begin(&h, json!({ "state": "failed" }), "replay", json!({})).await;
+    let job = ended(&h, &job).await;
+    assert_eq!(counts(&job), (5, 5, 0, 0, 0));
+    assert_eq!(replays(&h, &ids).await, [(PublicState::Waiting, 1); 5]);
+    other.engine.close().await;
+    h.finish().await;
+}
+
+fn puts(batches: &[Batch], kind: u8) -> bool {
+    batches.iter().any(|batch| batch.puts.iter().any(|put| put.key.kind() == kind))
+}
+
+fn later(ms: u64) -> Plan {
+    Plan { before: Some(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(ms)))), ..Plan::default() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,9 +8,12 @@ use std::time::Duration;
 use crate::support::Harness;
 use ff_core::id::Mint;
 use ff_core::index::kind;
-use ff_core::op::{Complete, CreateQuota, Delay, ExplainExecution, Fail, GetExecution, ReasonCode};
-use ff_core::{ExecutionId, Partition, PartitionConfig, PublicState};
+use ff_core::op::{
+    ChangePriority, Claim, Complete, CreateQuota, Delay, ExplainExecution, Fail, GetExecution, ReasonCode,
+};
+use ff_core::{ExecutionId, Family, Partition, PartitionConfig, PublicState};
 use ff_engine::Options;
+use ff_store::Batch;
 use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
@@ -181,6 +184,40 @@ async fn a_slot_whose_claim_never_came_is_freed_and_one_in_use_is_kept() {
     h.pass(15_000).await;
     assert_eq!(documents(&h), (0, 0));
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_reply_was_lost_keeps_its_slot_though_its_execution_was_changed_since() {
+    for mode in ["lease", "grant"] {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let door = json!([{ "key": "door", "limit": 1 }]);
+        let first = submit(&h, door.clone()).await;
+        let mut lost = false;
+        trouble.begin(move |call| {
+            let Call::Commit { partition, batches } = call else { return Plan::default() };
+            let claims = |batch: &Batch| batch.puts.iter().any(|put| put.key.kind() == kind::EXECUTION);
+            if lost || partition.family != Family::Flow || !batches.iter().any(claims) {
+                return Plan::default();
+            }
+            lost = true;
+            let after = tokio::time::sleep(Duration::from_millis(50));
+            Plan { fault: Some(Fault::LostReply), after: Some(Box::pin(after)), ..Plan::default() }
+        });
+        let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 2_000, "mode": mode });
+        let change = async {
+            h.pass(10).await;
+            h.must::<ChangePriority>(json!({ "execution_id": first, "priority": 7 })).await
+        };
+        let (answer, _) = tokio::join!(h.must::<Claim>(ask), change);
+        trouble.end();
+        let granted = answer.grants.iter().map(|grant| grant.execution_id);
+        let taken: Vec<ExecutionId> = answer.tasks.iter().map(|task| task.execution_id).chain(granted).collect();
+        assert_eq!(taken, [first], "{mode}: it was taken by the commit whose reply was lost");
+        let second = submit(&h, door).await;
+        assert_eq!(claim_now(&h).await, None, "{mode}: one runs under the key");
+        assert_eq!((h.state(&second).await, documents(&h)), (PublicState::RateLimited, (1, 1)), "{mode}");
+        h.finish().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::support::Harness;
 use ff_core::id::Mint;
-use ff_core::op::{Complete, ListEvents};
-use ff_core::{Code, ExecutionId, Partition, PartitionConfig};
+use ff_core::op::{
+    Complete, CreateBudget, CreateFlow, CreateSubscription, DeleteSubscription, ListEvents, ReportBudgetUsage,
+};
+use ff_core::{Code, ExecutionId, Family, Partition, PartitionConfig};
 use ff_engine::Options;
 use ff_store::Query;
-use ff_store::memory::{Call, Plan};
+use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
 async fn many_partitions() -> Harness {
@@ -188,5 +190,55 @@ async fn what_happened_while_another_partition_was_slow_to_answer_is_not_passed_
     seen.extend(h.must::<ListEvents>(json!({ "cursor": first.next_cursor })).await.items);
     assert!(!first.gap);
     assert_eq!(seen.len(), 6, "three of each: {seen:?}");
+    h.finish().await;
+}
+
+/// The events of some kinds, as their types and details.
+async fn told(h: &Harness, kinds: Value) -> Vec<(String, String)> {
+    let page = h.must::<ListEvents>(json!({ "kinds": kinds })).await;
+    page.items.into_iter().map(|item| (item.event.event_type.to_string(), item.event.detail)).collect()
+}
+
+fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, detail)| ((*name).to_owned(), (*detail).to_owned())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breach_is_told_once_though_the_engine_dies_before_it_stands_in_the_log() {
+    let partitions = PartitionConfig { flow: 4, budget: 2, quota: 1 };
+    let (h, trouble) = Harness::with_trouble(Options { partitions: Some(partitions), ..Options::default() }).await;
+    h.must::<CreateBudget>(json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } } })).await;
+    // Nothing gets into a log of events for a while.
+    trouble.begin(|call| match call {
+        Call::Commit { partition, .. } if partition.family == Family::Flow => Fault::Unavailable.into(),
+        _ => Plan::default(),
+    });
+    h.must::<ReportBudgetUsage>(json!({ "name": "team", "usage": { "tokens": 11 } })).await;
+    h.pass(20_000).await;
+    trouble.end();
+    assert_eq!(told(&h, json!(["budget"])).await, []);
+    h.pass(120_000).await;
+    assert_eq!(told(&h, json!(["budget"])).await, owned(&[("breached", "hard tokens 0/10")]));
+    h.pass(120_000).await;
+    assert_eq!(told(&h, json!(["budget"])).await.len(), 1);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_are_told_while_a_subscription_asks_for_them() {
+    let h = many_partitions().await;
+    h.submit(json!({})).await;
+    let target = json!({ "execution": { "kind": "told", "lane": "told" } });
+    for name in ["a", "b"] {
+        let filter = json!({ "event_types": ["created"] });
+        h.must::<CreateSubscription>(json!({ "name": name, "filter": filter, "target": target })).await;
+    }
+    h.submit(json!({})).await;
+    h.must::<DeleteSubscription>(json!({ "name": "a" })).await;
+    let node = |name: &str| json!({ "name": name, "request": { "kind": "test" } });
+    h.must::<CreateFlow>(json!({ "nodes": [node("x"), node("y")] })).await;
+    h.must::<DeleteSubscription>(json!({ "name": "b" })).await;
+    h.submit(json!({})).await;
+    assert_eq!(told(&h, json!(["creation"])).await, owned(&[("created", ""); 3]));
     h.finish().await;
 }

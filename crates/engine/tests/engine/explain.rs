@@ -314,7 +314,8 @@ async fn a_full_quota_says_whether_by_rate_or_by_concurrency() {
     let opens_at = reason.until.expect("a window passes by itself");
     assert_eq!((reason.code, next.is_some_and(|next| next <= opens_at)), (QuotaFull, true));
     assert!(opens_at > START + 9_000 && opens_at <= START + 20_000, "{}", opens_at - START);
-    assert_eq!(reason.message, format!("quota rate is full until {opens_at}"));
+    let instant = jiff::Timestamp::from_millisecond(opens_at).unwrap().strftime("%Y-%m-%dT%H:%M:%SZ");
+    assert_eq!(reason.message, format!("quota rate is full until {instant}"), "people read it");
     assert_eq!((&reason.details["started_in_window"], &reason.details["max_requests"]), (&json!(1), &json!(1)));
     let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.unwrap();
     assert_eq!(task.execution_id, started);

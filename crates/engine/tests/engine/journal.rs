@@ -45,6 +45,29 @@ async fn a_claim_after_a_lost_lease_brings_what_was_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_written_under_a_lease_that_was_handed_back_comes_with_the_next() {
+    let h = Harness::start().await;
+    // One id for everything: a claim that is repeated finds both, and hands back the one it has no room for.
+    let lease_id = ff_core::LeaseId(uuid::Uuid::from_u128(7));
+    for number in 0..2 {
+        let id = h.submit(json!({})).await;
+        let task = h.claim_with(json!({ "lease_ids": [lease_id] })).await.unwrap();
+        assert_eq!(task.execution_id, id, "{number}");
+        h.must::<RecordSteps>(record(&task, 1, &[done("fetch", json!(number))])).await;
+        let frames = json!([{ "type": "text", "payload": "a" }]);
+        let args = json!({ "execution_id": id, "fence": task.fence, "first_sequence": 1, "frames": frames });
+        h.must::<AppendFrames>(args).await;
+    }
+    let kept = h.claim_with(json!({ "lease_ids": [lease_id], "retry": true })).await.unwrap();
+    let next = h.claim_with(json!({ "instance_id": "w-2" })).await.unwrap();
+    assert_ne!(next.execution_id, kept.execution_id);
+    let journal = next.journal.expect("the steps that are done");
+    assert_eq!((names(&journal.entries), journal.next_number), (vec!["fetch"], 2));
+    assert_eq!(next.next_frame_sequence, 2);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_is_handed_out_again_comes_with_what_its_holder_wrote() {
     let h = Harness::start().await;
     h.submit(json!({})).await;

@@ -1,17 +1,20 @@
 //! The engine on the memory store under virtual time, in one test binary.
 #![expect(clippy::disallowed_methods, reason = "a test moves virtual time and has patience in it")]
 
+mod admission;
 mod approvals;
 mod authority;
 mod budgets;
 mod bulk;
 mod clocks;
+mod codes;
 mod concurrency;
 mod confirmation;
 mod contract;
 mod counts;
 mod delivery;
 mod downstreams;
+mod estimates;
 mod events;
 mod evidence;
 mod exchange;
@@ -21,6 +24,7 @@ mod fairness;
 mod flow_edges;
 mod flow_storms;
 mod flows;
+mod forgetting;
 mod forks;
 mod gates;
 mod grants;
@@ -50,6 +54,7 @@ mod spend;
 mod streams;
 mod support;
 mod suspend;
+mod tag_budgets;
 mod test_clock;
 mod tokens;
 mod transactions;

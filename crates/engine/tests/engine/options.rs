@@ -117,6 +117,48 @@ async fn a_namespace_decides_the_policy_of_executions_that_bring_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_that_says_little_leaves_the_rest_to_the_namespace() {
+    let policy: Policy = serde_json::from_value(json!({
+        "retry": { "max_retries": 0 }, "timeout": { "attempt_timeout_ms": 60_000 }, "budget_ids": ["team"],
+    }))
+    .unwrap();
+    let policies = BTreeMap::from([("strict".to_owned(), policy)]);
+    let h = Harness::with(Options { policies, ..Options::default() }).await;
+    let policy_of = async |policy: serde_json::Value| {
+        let args = json!({ "kind": "k", "namespace": "strict", "policy": policy });
+        let id = h.must::<CreateExecution>(args).await.execution_id;
+        h.must::<GetExecution>(json!({ "execution_id": id })).await
+    };
+    let partial = policy_of(json!({ "max_replay_count": 1, "timeout": { "execution_deadline_ms": 90_000 } })).await;
+    assert_eq!((partial.policy.retry.max_retries, partial.policy.max_replay_count), (0, 1));
+    let timeout = &partial.policy.timeout;
+    assert_eq!((timeout.attempt_timeout_ms, timeout.execution_deadline_ms), (Some(60_000), Some(90_000)));
+    assert_eq!(partial.budget_ids, ["team"]);
+    let chosen = policy_of(json!({ "retry": { "max_retries": 3 }, "budget_ids": [] })).await;
+    assert_eq!(chosen.policy.retry.max_retries, 3, "the number is the engine's default, but it was said");
+    assert!(chosen.budget_ids.is_empty(), "an empty list was said, too");
+    let spared = policy_of(json!({ "retry": { "spare_permanent": true } })).await;
+    assert_eq!(spared.policy.retry.non_retryable_categories, ["permanent"]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_execution_shows_the_key_it_was_created_with() {
+    let h = Harness::start().await;
+    let flow =
+        serde_json::to_value(h.must::<ff_core::op::CreateFlow>(json!({ "kind": "f" })).await).unwrap()["flow_id"]
+            .clone();
+    let keyed = json!({ "kind": "k", "idempotency_key": "order 7" });
+    let member = json!({ "kind": "k", "idempotency_key": "order 8", "flow_id": flow });
+    for (args, key) in [(keyed, Some("order 7")), (member, Some("order 8")), (json!({ "kind": "k" }), None)] {
+        let id = h.must::<CreateExecution>(args).await.execution_id;
+        let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await.idempotency_key;
+        assert_eq!(shown.as_deref(), key);
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_ended_is_kept_as_long_as_the_deployment_says() {
     let h = Harness::with(Options { retention_ms: 3_600_000, ..Options::default() }).await;
     let (short, own) = (h.submit(json!({})).await, h.submit(json!({ "policy": { "retention_ms": 7_200_000 } })).await);

@@ -9,7 +9,7 @@ use crate::support::{Harness, Trouble};
 use ff_core::lease::ClaimKind;
 use ff_core::op::view::Task;
 use ff_core::op::{CancelFlow, Claim, CreateExecutions, CreateFlow, GetExecution, RegisterWorker, create_flow};
-use ff_core::{Code, Partition, PartitionConfig, PublicState};
+use ff_core::{Code, ExecutionId, Mint, Partition, PartitionConfig, PublicState};
 use ff_engine::Options;
 use ff_store::Query;
 use ff_store::memory::{Call, Fault, Plan};
@@ -120,6 +120,26 @@ async fn a_partition_that_cannot_be_read_holds_up_no_healthy_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_slow_read_among_others_is_no_outage_for_a_claim_that_does_not_wait() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    let healthy = spread(&h).await;
+    let other = h.second().await;
+    trouble
+        .begin(|call| if is_of(&call, SICK) && matches!(call, Call::Read { .. }) { hang() } else { Plan::default() });
+    claim_many(&other, healthy).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // More for the healthy partitions, which the second server reads.
+    let more = 40 + spread(&h).await - healthy;
+    claim_many(&other, more).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let nothing = other.must::<Claim>(args(json!({ "wait_ms": 0 }))).await;
+    assert_eq!(nothing.tasks.len(), 0, "the others were read within the last second");
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let refused = other.call::<Claim>(args(json!({ "wait_ms": 0 }))).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "nothing was read for longer than that");
+}
+
+#[tokio::test(start_paused = true)]
 async fn neither_a_repeated_claim_nor_a_worker_with_a_capacity_needs_the_partition_that_cannot_be_read() {
     for hanging in [false, true] {
         let (h, trouble) = Harness::with_trouble(four()).await;
@@ -207,6 +227,39 @@ async fn work_whose_partition_takes_no_commits_is_passed_over() {
     assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
     trouble.end();
     claim_many(&h, 40 - healthy).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    let in_partition = |partition, number| {
+        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+        json!({ "execution_id": id })
+    };
+    // Slow, and within the patience of a claim.
+    trouble.begin(|call| {
+        let slow = matches!(call, Call::Commit { .. }) && is_of(&call, SICK);
+        let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(200))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
+    let waits = |instance| {
+        let wait = args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 20_000 }));
+        let claim = h.must::<Claim>(wait);
+        async move { (claim.await.tasks.pop().expect("there is work for both"), Instant::now()) }
+    };
+    let submitting = async {
+        h.pass(10).await;
+        let slow = h.submit(in_partition(SICK, 1)).await;
+        h.pass(10).await;
+        let quick = h.submit(in_partition(Partition::flow(2), 2)).await;
+        (slow, quick, Instant::now())
+    };
+    let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
+        tokio::join!(waits("w-1"), waits("w-2"), submitting);
+    assert_eq!((first.execution_id, second.execution_id), (slow, quick));
+    assert!(taken_at - submitted_at < Duration::from_millis(50), "{:?}", taken_at - submitted_at);
+    trouble.end();
     h.finish().await;
 }
 

@@ -2,8 +2,8 @@
 
 use ff_core::op::view::Task;
 use ff_core::op::{
-    Complete, CreateBudget, GetBudget, ListReservations, ReleaseSpend, ReportBudgetUsage, ReportUsage, ReserveSpend,
-    ResetBudget, SettleSpend, reserve_spend,
+    CancelExecution, Complete, CreateBudget, DeleteBudget, GetBudget, ListReservations, ReleaseSpend,
+    ReportBudgetUsage, ReportUsage, ReserveSpend, ResetBudget, SettleSpend, reserve_spend,
 };
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, PublicState};
@@ -258,5 +258,105 @@ async fn sixty_four_racing_holders_never_pass_the_ceiling_and_share_commits() {
     let (used, reserved, overrun, _) = standing(&h, "team").await;
     assert_eq!((used, reserved, overrun), (spent, 0, 0));
     assert!(used <= 1_000 && used > 980, "{used}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_counts_in_a_rolling_window_from_its_settlement_on() {
+    let h = Harness::start().await;
+    let team = json!({ "name": "team", "dimensions": { "tokens": { "hard": 100 } }, "rolling_ms": 64_000 });
+    h.must::<CreateBudget>(team).await;
+    let task = task_under(&h, json!(["team"])).await;
+    let long = json!({ "amounts": { "tokens": 60 }, "ttl_ms": 600_000 });
+    h.must::<ReserveSpend>(request(&task, "a", long)).await;
+    h.pass(100_000).await;
+    assert_eq!(standing(&h, "team").await, (0, 60, 0, Some(40)), "what is held does not leave");
+    h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 70 } }))).await;
+    assert_eq!(standing(&h, "team").await, (70, 0, 10, Some(30)));
+    h.pass(60_000).await;
+    assert_eq!(standing(&h, "team").await, (70, 0, 10, Some(30)));
+    h.pass(6_000).await;
+    assert_eq!(standing(&h, "team").await, (0, 0, 0, Some(100)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_in_a_rolling_window_is_corrected_where_it_counted_and_not_once_it_has_left() {
+    let h = Harness::start().await;
+    let team = json!({ "name": "team", "dimensions": { "tokens": { "hard": 100 } }, "rolling_ms": 64_000 });
+    h.must::<CreateBudget>(team).await;
+    let task = task_under(&h, json!(["team"])).await;
+    for key in ["a", "b"] {
+        let held = json!({ "amounts": { "tokens": 40 }, "ttl_ms": 1_000 });
+        h.must::<ReserveSpend>(request(&task, key, held)).await;
+    }
+    h.pass(2_000).await;
+    assert_eq!(standing(&h, "team").await, (80, 0, 0, Some(20)));
+    h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 10 } }))).await;
+    assert_eq!(standing(&h, "team").await, (50, 0, 0, Some(50)));
+    h.pass(66_000).await;
+    assert_eq!(standing(&h, "team").await, (0, 0, 0, Some(100)));
+    h.must::<SettleSpend>(request(&task, "b", json!({ "actual": { "tokens": 90 } }))).await;
+    assert_eq!(standing(&h, "team").await, (0, 0, 0, Some(100)), "it has left");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservations_of_a_deleted_budget_do_not_harm_the_one_made_anew() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    for (key, ttl_ms) in [("settled", 60_000), ("released", 60_000), ("forgotten", 1_000)] {
+        let held = json!({ "amounts": { "tokens": 30 }, "ttl_ms": ttl_ms });
+        h.must::<ReserveSpend>(request(&task, key, held)).await;
+    }
+    h.must::<DeleteBudget>(json!({ "name": "team", "force": true })).await;
+    budget(&h, "team", 50).await;
+    assert!(is_held(&reserve(&h, &task, "new", 50).await), "the new one has all of its room");
+    h.must::<SettleSpend>(request(&task, "settled", json!({ "actual": { "tokens": 30 } }))).await;
+    h.must::<ReleaseSpend>(request(&task, "released", json!({}))).await;
+    h.pass(2_000).await;
+    assert_eq!(standing(&h, "team").await, (0, 50, 0, Some(0)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_of_a_deleted_child_is_settled_in_what_it_stood_under() {
+    let h = Harness::start().await;
+    budget(&h, "acme", 100).await;
+    budget(&h, "acme/ada", 100).await;
+    let task = task_under(&h, json!(["acme/ada"])).await;
+    for (key, ttl_ms) in [("settled", 60_000), ("forgotten", 1_000)] {
+        let held = json!({ "amounts": { "tokens": 30 }, "ttl_ms": ttl_ms });
+        h.must::<ReserveSpend>(request(&task, key, held)).await;
+    }
+    h.must::<DeleteBudget>(json!({ "name": "acme/ada", "force": true })).await;
+    h.must::<SettleSpend>(request(&task, "settled", json!({ "actual": { "tokens": 5 } }))).await;
+    assert_eq!(standing(&h, "acme").await, (5, 30, 0, Some(65)));
+    h.pass(2_000).await;
+    assert_eq!(standing(&h, "acme").await, (35, 0, 0, Some(65)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_goes_when_everything_that_waited_for_its_answer_was_cancelled() {
+    let h = Harness::start().await;
+    let team = json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" });
+    h.must::<CreateBudget>(team).await;
+    let task = task_under(&h, json!(["team"])).await;
+    reserve(&h, &task, "a", 10).await;
+    let waits = h.submit(json!({ "budget_ids": ["team"] })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    assert!(matches!(reserve(&h, &task, "b", 1).await, reserve_spend::Outcome::Asked { .. }));
+    let asks = async || h.must::<GetBudget>(json!({ "name": "team" })).await.question.is_some();
+    h.must::<CancelExecution>(json!({ "execution_id": waits })).await;
+    h.pass(120_000).await;
+    assert!(asks().await, "one still waits for the answer");
+    h.must::<CancelExecution>(json!({ "execution_id": task.execution_id })).await;
+    h.pass(35_000).await;
+    assert!(!asks().await);
+    h.submit(json!({ "budget_ids": ["team"] })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    assert!(asks().await, "the next one asks anew");
     h.finish().await;
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::support::Harness;
-use ff_core::op::{CreateToken, GetState, ListAudit, ListTokens, ResumeExecution, RevokeToken, RotateWaitpointSecret};
+use ff_core::op::{
+    CreateToken, GetDeployment, GetState, ListAudit, ListTokens, ResumeExecution, RevokeToken, RotateWaitpointSecret,
+};
 use ff_core::{Code, Document, Indexed, Partition, Role, WaitpointSecrets};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
@@ -23,6 +25,9 @@ async fn a_token_stands_for_its_name_namespace_and_role() {
     let token_created_at = caller.token_created_at;
     let expected = Caller { standing: ff_engine::Standing::Token, token_created_at, ..expected };
     assert_eq!(caller, expected);
+    let deployment = h.engine.call::<GetDeployment>(&caller, Default::default()).await.unwrap();
+    let shown = serde_json::to_value(deployment.caller).unwrap();
+    assert_eq!(shown, json!({ "name": "ci", "namespace": "team-a", "role": "submitter" }));
     let everywhere = create(&h, json!({ "name": "ops", "role": "operator", "namespace": "*" })).await;
     assert_eq!(h.engine.authenticate(&everywhere).await.unwrap().namespace, None);
     let again = json!({ "name": "ci", "role": "submitter", "namespace": "team-a" });

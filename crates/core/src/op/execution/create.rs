@@ -13,7 +13,7 @@ use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::parts::{self, Content};
 use crate::op::{Created, Debounce, Minting, Singleton, create_execution, operation};
-use crate::policy::Policy;
+use crate::policy_request::PolicyRequest;
 use crate::sharing::{ConcurrencyLimit, Sharing, SingleKey, SingleUse, check_concurrency};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
@@ -55,9 +55,10 @@ pub struct CreateExecutionArgs {
     /// The creator of the execution, for people; it grants no rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<String>,
-    /// Retries, timeouts and the rest; the namespace's default when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<Policy>,
+    /// Retries, timeouts and the rest; whatever it does not say is the namespace's default.
+    #[serde(default, with = "crate::policy_request", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<PolicyRequest>")]
+    pub policy: Option<PolicyRequest>,
     /// For filters.
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
@@ -226,7 +227,7 @@ impl CreateExecutionArgs {
         parts::optional_number(self.dedup_window_ms, "dedup_window_ms", text::duration_ms)?;
         text::tags("tags", &self.tags)?;
         self.required_capabilities.check()?;
-        self.policy.as_ref().map_or(Ok(()), Policy::validate)?;
+        self.policy.as_ref().map_or(Ok(()), PolicyRequest::validate)?;
         parts::at_most("budget_ids", self.budget_ids.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
         self.budget_ids.iter().try_for_each(|budget| text::budget_name("budget_ids", budget))?;
         self.validate_sharing()?;
@@ -237,7 +238,7 @@ impl CreateExecutionArgs {
         self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
         parts::at_most("dependencies", self.dependencies.len(), limits::GRAPH_EDGES_MAX)?;
         for dependency in &self.dependencies {
-            parts::optional(dependency.kind.as_deref(), "dependencies.kind", text::label)?;
+            parts::optional(dependency.kind.as_deref(), "dependencies.kind", text::kind)?;
             parts::optional(dependency.data_ref.as_deref(), "dependencies.data_ref", text::label)?;
             if self.execution_id == Some(dependency.upstream) {
                 return Err(Error::of(Code::SelfReferencingEdge));
@@ -249,7 +250,7 @@ impl CreateExecutionArgs {
                 let detail = "must not be given with execution_id or idempotency_key: each names the child by itself";
                 return Err(Error::invalid("parent.key", detail));
             }
-            parts::optional(parent.kind.as_deref(), "parent.kind", text::label)?;
+            parts::optional(parent.kind.as_deref(), "parent.kind", text::kind)?;
             parts::optional(parent.data_ref.as_deref(), "parent.data_ref", text::label)?;
         }
         let in_flow = self.flow_id.is_some() || self.parent.is_some();
@@ -282,7 +283,7 @@ impl CreateExecutionArgs {
             namespace: drop_default(&self.namespace, parts::DEFAULT_NAMESPACE),
             lane: drop_default(&self.lane, parts::DEFAULT_LANE),
             priority: self.priority.map(|priority| priority.clamp(0, limits::PRIORITY_MAX)).filter(|&p| p != 0),
-            policy: self.policy.clone().filter(|policy| *policy != Policy::default()),
+            policy: self.policy.clone().filter(|policy| !policy.says_nothing()),
             ..self.clone()
         };
         // Maps by name: fields that are absent leave no trace, so new optional fields do not change old digests.

@@ -181,6 +181,8 @@ vocabulary! {
         ResumeDelay "resume_delay",
         /// A budget is exhausted.
         BudgetExhausted "budget_exhausted",
+        /// A budget has no room for its estimate now.
+        EstimateTooLarge "estimate_too_large",
         /// A budget does not exist.
         BudgetNotFound "budget_not_found",
         /// A quota is full.

@@ -15,7 +15,7 @@ use crate::{text, vocabulary};
 
 operation! {
     /// Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its values;
-    /// tags with different keys must all be there. One call looks at 10,000 executions at the most: when few of them
+    /// tags with different keys must all be there. One call looks at 5,000 executions at the most: when few of them
     /// match, the page is short and has a cursor.
     ListExecutions(ListExecutionsArgs) -> ListExecutionsOutcome,
     "list_executions" Get "/v1/executions" Reader validated filtered namespaced

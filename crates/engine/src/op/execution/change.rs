@@ -222,13 +222,14 @@ impl Command for Request<'_, ResumeExecution> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let suspension = execution.suspension.clone().unwrap_or_default();
         let waits = execution.waits.clone();
-        execution.resume_by_operator(tx.now)?;
+        let mut effects = Effects::default();
+        execution.resume_by_operator(tx.now, &mut effects)?;
         // A parked function finds its signals ended without a payload.
         let signals = waits.iter().filter(|wait| wait.waitpoint.is_some());
         let entries: Vec<_> = signals.map(|wait| wait.ended(StepState::Completed)).collect();
         journal::append_decided(tx, &execution, &entries).await?;
         close_waitpoints(tx, &suspension, &execution).await?;
-        tx.save_execution(&execution, Effects::default());
+        tx.save_execution(&execution, effects);
         Ok(ResumeExecutionOutcome { suspension_id: suspension.id, public_state: execution.public_state() })
     }
 }

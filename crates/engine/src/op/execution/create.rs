@@ -135,7 +135,7 @@ impl Command for CreateSolo<'_> {
             public_state: execution.public_state(),
             superseded,
         };
-        write_new(tx, execution, submission.blob.clone());
+        write_new(tx, execution, submission.blob.clone(), submission.announced);
         Ok(Solo::Here(outcome))
     }
 }

@@ -1,9 +1,10 @@
 //! Says why an execution is not running: what holds it in the order in which the holds count, then what would keep it
 //! from being claimed. The first reason is the one to deal with first.
 
-use ff_core::budget::{self, Budget};
+use ff_core::budget::{self, Budget, SpendRefusal};
 use ff_core::edge::{Edge, EdgeRole, EdgeState};
 use ff_core::execution::{Execution, Hold};
+use ff_core::gate::Gate;
 use ff_core::lane::Lane;
 use ff_core::op::view::QuestionView;
 use ff_core::op::{ExplainExecution, ExplainExecutionArgs, Explanation, Reason, ReasonCode};
@@ -56,7 +57,7 @@ impl Rooms {
             reasons.extend(self.providers_waited_for(execution).await?);
         }
         if let Some(grant) = &execution.grant {
-            let message = format!("granted to {} until {}", grant.worker_id, grant.expires_at);
+            let message = format!("granted to {} until {}", grant.worker_id, moment(grant.expires_at));
             reasons
                 .push(reason(ReasonCode::Granted, message).until(grant.expires_at).with("worker_id", &grant.worker_id));
         }
@@ -69,6 +70,7 @@ impl Rooms {
                 for name in budget::names_to(named) {
                     reasons.extend(self.budget_in_the_way(execution, name, name != named).await?);
                 }
+                reasons.extend(self.child_in_the_way(execution, named).await?);
             }
             for limit in execution.concurrency() {
                 reasons.extend(self.key_in_the_way(execution, limit).await?);
@@ -92,7 +94,7 @@ impl Rooms {
             let name = &wait.provider;
             let Some(status) = self.provider_status(&execution.namespace, name).await? else { continue };
             let EffectiveLimits { requests, tokens, concurrent, percent } = status.effective;
-            let closed = status.closed_until.map_or(String::new(), |until| format!(", closed until {until}"));
+            let closed = status.closed_until.map_or(String::new(), |until| format!(", closed until {}", moment(until)));
             let message = format!(
                 "provider {name} has {percent} % of its rate{closed}; {} calls under way, {} booked",
                 status.in_use, status.booked
@@ -134,27 +136,30 @@ impl Rooms {
         Ok(reasons)
     }
 
-    async fn budget_in_the_way(&self, execution: &Execution, name: &str, above: bool) -> Result<Option<Reason>> {
+    /// The child of a budget that counts what this execution spends, because of one of its tags. One that was not made yet
+    /// is judged by its template.
+    async fn child_in_the_way(&self, execution: &Execution, name: &str) -> Result<Option<Reason>> {
+        let Some(named) = self.budget_named(execution, name).await? else { return Ok(None) };
+        let Some(child) = named.child_for(&execution.tags) else { return Ok(None) };
+        let found = self.budget_named(execution, &child).await?;
+        let child = found.or_else(|| named.make_child(&execution.tags, self.transactor.now()));
+        Ok(child.and_then(|child| budget_refuses(execution, &child)))
+    }
+
+    async fn budget_named(&self, execution: &Execution, name: &str) -> Result<Option<Budget>> {
         let partition = self.transactor.partitions().budget_partition(&execution.namespace, name);
-        let budget = self.transactor.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await?;
-        let Some(budget) = budget else {
-            if above {
-                return Ok(None);
+        self.transactor.find::<Budget>(partition, Budget::key_of(&execution.namespace, name)).await
+    }
+
+    async fn budget_in_the_way(&self, execution: &Execution, name: &str, above: bool) -> Result<Option<Reason>> {
+        Ok(match self.budget_named(execution, name).await? {
+            Some(budget) => budget_refuses(execution, &budget),
+            None if above => None,
+            None => {
+                let message = format!("the budget {name} does not exist");
+                Some(reason(ReasonCode::BudgetNotFound, message).with("budget", name))
             }
-            let message = format!("the budget {name} does not exist");
-            return Ok(Some(reason(ReasonCode::BudgetNotFound, message).with("budget", name)));
-        };
-        let Err(refusal) = budget.admit() else { return Ok(None) };
-        let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
-        let resets = refusal.next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
-        let message = format!("budget {name}: {dimension} {current}/{limit}{resets}");
-        let mut reason = reason(ReasonCode::BudgetExhausted, message)
-            .with("budget", name)
-            .with("dimension", dimension)
-            .with("current", current)
-            .with("limit", limit);
-        reason.until = refusal.next_reset_at;
-        Ok(Some(reason))
+        })
     }
 
     async fn key_in_the_way(&self, execution: &Execution, limit: &ConcurrencyLimit) -> Result<Option<Reason>> {
@@ -188,7 +193,7 @@ impl Rooms {
             .with("started_in_window", status.started_in_window)
             .with("max_requests", status.definition.max_requests);
         let message = match status.opens_at {
-            Some(at) => format!("quota {name} is full until {at}"),
+            Some(at) => format!("quota {name} is full until {}", moment(at)),
             None => format!("quota {name}: {}/{} running", status.in_use, status.definition.max_concurrent),
         };
         Ok(Some(Reason { message, until: status.opens_at, ..full }))
@@ -280,7 +285,7 @@ fn ended(execution: &Execution) -> Reason {
 fn running(execution: &Execution, lease_until: i64) -> Reason {
     let (worker, instance) =
         execution.lease.as_ref().map_or(("", ""), |lease| (lease.worker_id.as_str(), lease.instance_id.as_str()));
-    let message = format!("running under a lease of {instance} until {lease_until}");
+    let message = format!("running under a lease of {instance} until {}", moment(lease_until));
     reason(ReasonCode::Running, message).until(lease_until).with("worker_id", worker).with("instance_id", instance)
 }
 
@@ -298,9 +303,44 @@ fn questions(execution: &Execution) -> impl Iterator<Item = Reason> {
     })
 }
 
+/// That a budget is used up, or has no room for the estimate of an execution.
+fn budget_refuses(execution: &Execution, budget: &Budget) -> Option<Reason> {
+    let name = &budget.name;
+    let Err(refusal) = budget.admit() else {
+        let refusal = budget.refuses_estimate(execution.estimate()?).ok()??;
+        return Some(estimate_in_the_way(&refusal));
+    };
+    let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
+    let resets = refusal.next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
+    let message = format!("budget {name}: {dimension} {current}/{limit}{resets}");
+    let mut reason = reason(ReasonCode::BudgetExhausted, message)
+        .with("budget", name)
+        .with("dimension", dimension)
+        .with("current", current)
+        .with("limit", limit);
+    reason.until = refusal.next_reset_at;
+    Some(reason)
+}
+
+fn estimate_in_the_way(refusal: &SpendRefusal) -> Reason {
+    let SpendRefusal { budget, dimension, requested, left, limit, next_reset_at } = refusal;
+    let resets = next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
+    let never = if requested > limit { ": it fits only under a higher limit" } else { "" };
+    let message =
+        format!("budget {budget}: {left} of {limit} {dimension} left{resets}, its estimate is {requested}{never}");
+    let mut reason = reason(ReasonCode::EstimateTooLarge, message)
+        .with("budget", budget)
+        .with("dimension", dimension)
+        .with("estimate", requested)
+        .with("left", left)
+        .with("limit", limit);
+    reason.until = next_reset_at.filter(|_| requested <= limit);
+    reason
+}
+
 /// The budget that asks people for more, for this execution and others.
 fn asks_budget(execution: &Execution) -> Reason {
-    let budget = execution.parked_on.strip_prefix("b:").unwrap_or_default();
+    let budget = Gate::budget_of(&execution.parked_on).unwrap_or_default();
     let message = format!("{}; a person is asked: grant, raise or no", execution.blocking_detail);
     reason(ReasonCode::DecisionNeeded, message).with("budget", budget).with("answers", ["grant", "raise", "no"])
 }
@@ -339,7 +379,8 @@ fn held(execution: &Execution) -> Reason {
 fn waiting_for_time(execution: &Execution) -> Reason {
     if execution.state.attempt_state == AttemptState::PendingReclaimAttempt && execution.idle_reclaims() > 0 {
         let (lost, until) = (execution.idle_reclaims(), execution.not_before);
-        let message = format!("backoff until {until}: {lost} leases in a row were lost without a sign of work");
+        let message =
+            format!("backoff until {}: {lost} leases in a row were lost without a sign of work", moment(until));
         return reason(ReasonCode::RetryBackoff, message)
             .until(until)
             .with("idle_reclaims", lost)
@@ -350,7 +391,7 @@ fn waiting_for_time(execution: &Execution) -> Reason {
         BlockingReason::WaitingForResumeDelay => (ReasonCode::ResumeDelay, "resume delay"),
         _ => (ReasonCode::Delay, "delay"),
     };
-    reason(code, format!("{what} until {}", execution.not_before)).until(execution.not_before)
+    reason(code, format!("{what} until {}", moment(execution.not_before))).until(execution.not_before)
 }
 
 fn lane_closed(lane: &Lane) -> Reason {
@@ -360,6 +401,12 @@ fn lane_closed(lane: &Lane) -> Reason {
         .with("lane", &lane.name)
         .with("state", lane.state)
         .with("changed_by", &lane.changed_by)
+}
+
+/// An instant for people; programs read it in its field.
+fn moment(at_ms: i64) -> String {
+    let at = jiff::Timestamp::from_millisecond(at_ms);
+    at.map_or_else(|_| format!("{at_ms} ms"), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 fn reason(code: ReasonCode, message: String) -> Reason {

@@ -19,7 +19,7 @@ use crate::search::{CHUNK_MIN, Filter, Position};
 use crate::{cursor, view};
 
 /// Entries one call looks at; a filter that matches little answers with fewer items and a cursor.
-const SCANNED_MAX: usize = 10_000;
+const SCANNED_MAX: usize = 5_000;
 
 impl Handle<ListExecutions> for Rooms {
     async fn handle(&self, caller: &Caller, args: ListExecutionsArgs) -> Result<ListExecutionsOutcome> {
@@ -33,20 +33,25 @@ impl Handle<ListExecutions> for Rooms {
         let mut items = Vec::new();
         let mut position = after;
         let mut seen = BTreeSet::new();
+        // The first entry of each source, so that the next of all is found without looking at every source.
+        let mut heads = BTreeSet::new();
+        self.refill(&mut sources, &mut heads).await?;
         for _ in 0..SCANNED_MAX {
-            self.refill(&mut sources).await?;
-            let heads = sources.iter_mut().filter(|source| source.head().is_some());
-            let head = match filter.order() {
-                ListOrder::Newest => heads.max_by_key(|source| source.head()),
-                ListOrder::Oldest => heads.min_by_key(|source| source.head()),
+            let next = match filter.order() {
+                ListOrder::Newest => heads.pop_last(),
+                ListOrder::Oldest => heads.pop_first(),
             };
-            let Some(source) = head else { return Ok(ListExecutionsOutcome { items, next_cursor: None }) };
+            let Some((head, place)) = next else { return Ok(ListExecutionsOutcome { items, next_cursor: None }) };
             // Another entry is there, so the page that is full now has a successor.
             if items.len() == limit {
                 break;
             }
-            position = source.head();
-            let entry = source.buffer.pop_front().and_then(|entry| entry.document);
+            position = Some(head);
+            let entry = sources[place].buffer.pop_front().and_then(|entry| entry.document);
+            match sources[place].head() {
+                Some(following) => drop(heads.insert((following, place))),
+                None => self.refill(&mut sources, &mut heads).await?,
+            }
             let Some(execution) = entry.and_then(|stored| self.transactor.readable::<Execution>(&stored)) else {
                 continue;
             };
@@ -88,7 +93,7 @@ impl Rooms {
 
     /// Reads on where a buffer ran dry: one read for each partition. A filter that lets little through reads twice as much
     /// each time, so that a page costs few reads however far it has to look.
-    async fn refill(&self, sources: &mut [Source]) -> Result<()> {
+    async fn refill(&self, sources: &mut [Source], heads: &mut BTreeSet<(Position, usize)>) -> Result<()> {
         let mut dry: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
         for (place, source) in sources.iter().enumerate() {
             if source.buffer.is_empty() && !source.exhausted {
@@ -113,6 +118,7 @@ impl Rooms {
                     source.scan.after = Some((last.score, last.member.clone()));
                 }
                 source.buffer.extend(page.entries);
+                heads.extend(source.head().map(|head| (head, place)));
             }
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Command for CreateMember<'_> {
         }
         save_flow(tx, &flow);
         keep_key(tx, self.submission);
-        write_new(tx, child.clone(), self.submission.blob.clone());
+        write_new(tx, child.clone(), self.submission.blob.clone(), self.submission.announced);
         tx.apply(&child.id, effects);
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
         cancel_siblings(tx, &child, &upstreams).await?;

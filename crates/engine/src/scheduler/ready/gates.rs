@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::budget;
+use ff_core::gate::Gate;
 
 use super::queue::QueueId;
 
 /// Admissions in a row after which a gate counts as open.
 const OPEN_AFTER: usize = 64;
-
-/// How the names of a gate's parts begin: budgets, quotas and concurrency keys.
-const KINDS: [&str; 3] = ["b:", "q:", "c:"];
 
 /// A gate by namespace and name.
 pub(super) type GateName = (String, String);
@@ -183,7 +181,7 @@ impl Gates {
         let mut gates: BTreeSet<GateName> =
             indexed.into_iter().flatten().map(|gate| (namespace.to_owned(), gate.clone())).collect();
         // A name that looks like several parts is not indexed under itself.
-        if KINDS.iter().any(|kind| part.split(',').skip(1).any(|piece| piece.starts_with(kind))) {
+        if part.split(',').skip(1).any(Gate::begins) {
             let known = self.queues.keys().chain(self.states.keys());
             gates.extend(known.filter(|(of, gate)| of == namespace && names(gate, part)).cloned());
         }
@@ -205,7 +203,7 @@ fn parts_of(gate: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for piece in gate.split(',') {
         match parts.last_mut() {
-            Some(last) if !KINDS.iter().any(|kind| piece.starts_with(kind)) => {
+            Some(last) if !Gate::begins(piece) => {
                 last.push(',');
                 last.push_str(piece);
             }
@@ -215,8 +213,10 @@ fn parts_of(gate: &str) -> Vec<String> {
     // The budgets above a budget refuse for it, and open for it.
     let above: Vec<String> = parts
         .iter()
-        .filter_map(|part| part.strip_prefix("b:"))
-        .flat_map(|name| budget::names_to(name).filter(move |part| *part != name).map(|part| format!("b:{part}")))
+        .filter_map(|part| Gate::budget_of(part))
+        .flat_map(|name| {
+            budget::names_to(name).filter(move |part| *part != name).map(|part| Gate::Budget(part).to_string())
+        })
         .filter(|part| !parts.contains(part))
         .collect();
     parts.extend(above);

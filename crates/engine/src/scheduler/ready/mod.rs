@@ -551,24 +551,30 @@ impl Ready {
         }
     }
 
-    /// Whether something that a claimer could take has not been readable, and nothing of its lanes was read since.
+    /// Whether something that a claimer could take has not been readable, and nothing of its lanes was read since. A slow
+    /// read is no outage as long as others are answered.
     pub(crate) fn is_unreadable(&self, criteria: &Criteria, since: i64, now: i64) -> bool {
-        let mut unreadable = false;
+        let (mut failed, mut slow, mut answered) = (false, false, false);
         for lane in self.awaited_lanes(criteria) {
             if lane.read_at.is_some_and(|at| at > since) {
                 return false;
             }
+            answered |= lane.read_at.is_some_and(|at| at > now - READ_PATIENCE_MS);
             let takes = |queue: &&Queue| criteria.skills.suffice(&queue.name.route, &queue.name.kind);
-            let mut queues = lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes);
-            unreadable |= queues.any(|queue| queue.is_unreadable(now, READ_PATIENCE_MS));
-            unreadable |= lane.unlearnt.values().any(|learning| match learning {
-                Learning::Due { suspect } => *suspect,
-                Learning::Reading { since } => now - since >= READ_PATIENCE_MS,
-                Learning::Blocked { .. } => true,
-                Learning::Postponed { .. } => false,
-            });
+            for queue in lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes) {
+                failed |= queue.is_suspected();
+                slow |= queue.hangs(now, READ_PATIENCE_MS);
+            }
+            for learning in lane.unlearnt.values() {
+                match learning {
+                    Learning::Due { suspect } => failed |= *suspect,
+                    Learning::Reading { since } => slow |= now - since >= READ_PATIENCE_MS,
+                    Learning::Blocked { .. } => failed = true,
+                    Learning::Postponed { .. } => {}
+                }
+            }
         }
-        unreadable
+        failed || (slow && !answered)
     }
 }
 

@@ -135,6 +135,8 @@ impl Queue {
 
     /// Something at this score is in the store.
     pub(super) fn note(&mut self, score: i64) {
+        // It may stand before the place where the next read was to begin.
+        self.read_after.take_if(|(after, _)| score <= *after);
         match &mut self.contents {
             Contents::Known => self.contents = Contents::Unknown(score),
             Contents::Unknown(known) => *known = score.min(*known),
@@ -194,9 +196,13 @@ impl Queue {
         }
     }
 
-    /// Whether what it holds could not be read for a while.
-    pub(super) fn is_unreadable(&self, now: i64, patience_ms: i64) -> bool {
-        let hangs = matches!(self.contents, Contents::Fetching { since, .. } if now - since >= patience_ms);
-        hangs || (self.suspect && !self.is_empty())
+    /// Whether a read of what it holds failed.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.suspect && !self.is_empty()
+    }
+
+    /// Whether a read of what it holds has been under way for long.
+    pub(super) fn hangs(&self, now: i64, patience_ms: i64) -> bool {
+        matches!(self.contents, Contents::Fetching { since, .. } if now - since >= patience_ms)
     }
 }

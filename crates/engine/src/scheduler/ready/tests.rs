@@ -33,6 +33,7 @@ fn new_execution() -> NewExecution {
         priority: 0,
         creator: String::new(),
         submitted_by: String::new(),
+        idempotency_key: String::new(),
         tags: BTreeMap::new(),
         policy: Default::default(),
         capabilities: CapabilitySet::default(),
@@ -279,4 +280,25 @@ fn the_first_key_in_a_lane_finds_what_waited_there_before_it() {
     assert_eq!(all.len(), 7);
     assert!(all[..3].iter().any(|candidate| candidate.execution.fair_key() == "b"));
     assert!(!ready.may_have_work(&by_kind));
+}
+
+#[test]
+fn what_is_announced_before_a_head_in_flight_is_read() {
+    let mut ready = Ready::default();
+    let criteria = begin(&mut ready, "lane", 0);
+    let (id, head) = (queue("lane", PLACES[0]), candidate("lane", 1));
+    let (score, key) = (head.execution.queue_score(), Execution::key_of(&head.execution.id));
+    ready.offer(head.clone(), 0);
+    assert_eq!(ready.pick(&criteria, 0, 1, 0).candidates.len(), 1);
+    for announced in [score - 1, score] {
+        // Another claim reads a page on which there is nothing but what the first one tries to take.
+        ready.announce(&id, score, 0);
+        assert_eq!(ready.pick(&criteria, 0, 1, 0).reads, [Read::Head(id.clone())]);
+        ready.fetched(&id, vec![head.clone()], Some((score, key.clone())), false, 0);
+        assert_eq!(ready.read_after(&id), Some((score, key.clone())), "the next read begins behind it");
+        ready.announce(&id, announced, 0);
+        assert_eq!(ready.read_after(&id), None, "and before it when something may stand there");
+        assert_eq!(ready.pick(&criteria, 0, 1, 0).reads, [Read::Head(id.clone())]);
+        ready.fetched(&id, Vec::new(), None, true, 0);
+    }
 }

@@ -12,7 +12,7 @@ use super::{Criteria, QueueId, Ready, lane_mut};
 pub(super) struct Waiter {
     criteria: Arc<Criteria>,
     wake: Arc<Notify>,
-    /// Told of work and not yet back: further work wakes another waiter.
+    /// Told of work and not yet back, or busy with other work: further work wakes another waiter.
     woken: bool,
 }
 
@@ -34,6 +34,17 @@ impl Ready {
     /// A waiter found nothing and waits again.
     pub(crate) fn wait_again(&mut self, number: u64) {
         self.set_woken(number, false);
+    }
+
+    /// A waiter tries as much as it may take: until it waits again, work wakes others. So does what it was told of since
+    /// it last looked.
+    pub(crate) fn busy(&mut self, number: u64) {
+        let Some(waiter) = self.waiters.get(&number) else { return };
+        if !waiter.woken {
+            return self.set_woken(number, true);
+        }
+        let criteria = Arc::clone(&waiter.criteria);
+        self.wake_lanes(&criteria);
     }
 
     /// A waiter is back; work it was told of and did not take is for another waiter now.

@@ -1,26 +1,27 @@
-//! Charges to budgets: reports of usage, reservations, and what becomes of them. Charges to budgets under one root that
-//! arrive while a commit is under way share the next one: each keeps its own answer and its own evidence, all in the
-//! commit that changes the budgets.
+//! Charges to budgets: reports of usage, reservations, estimates, and what becomes of them. One commit reads everything
+//! that a number of charges to budgets under one root need, answers each by itself, and writes what has changed with the
+//! evidence of each.
 
+pub(crate) mod breach;
+mod estimate;
 mod report;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::budget::{self, Amounts, Budget, Path, Reserve, ReserveRequest, SpendRefusal};
+use ff_core::budget::{self, Amounts, Budget, HardAction, Path, Reserve, ReserveRequest, SpendRefusal};
+use ff_core::gate::Gate;
 use ff_core::idempotency::CommandRecord;
 use ff_core::index::kind;
 use ff_core::op::SettledSpend;
 use ff_core::reservation::{Reservation, ReservationId, ReservationState, Settlement};
+use ff_core::text::Tags;
 use ff_core::usage::ReportUsageResult;
-use ff_core::{Code, CommandId, Error, ExecutionId, Key, Result, index};
+use ff_core::{Code, CommandId, Error, ExecutionId, Key, Result, SlotId, index, limits};
 use ff_store::Query;
 
-use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
-use crate::scheduler::Scheduler;
-use crate::scheduler::parking::Opened;
-use crate::transaction::{Command, Transactor, Tx};
+use crate::opening::Opened;
+use crate::transaction::{Command, Tx};
 
 pub(crate) use report::Report;
 
@@ -29,8 +30,12 @@ pub(crate) use report::Report;
 pub(crate) enum Charge {
     /// It was spent.
     Report(Report),
-    /// It will be spent. With `only_known` a budget that has none of the dimensions holds nothing.
-    Reserve { request: ReserveRequest, only_known: bool },
+    /// It will be spent. With `only_known` a budget that has none of the dimensions holds nothing. The estimate of the lease
+    /// gives up what it holds of it.
+    Reserve { request: ReserveRequest, only_known: bool, estimate: Option<ReservationId> },
+    /// A claim may spend it: held for one try of the claim, in the dimensions that the budget has. An execution that is
+    /// `resumed` after a person said no to more goes on without.
+    Estimate { request: ReserveRequest, slot: SlotId, resumed: bool },
     /// The amounts that were really spent of a reservation.
     Settle(ReservationId, Amounts),
     /// Nothing was spent of a reservation.
@@ -50,6 +55,8 @@ pub(crate) enum Charged {
     Reserved { expires_at: i64, again: bool },
     /// The amounts do not fit. With `ask` a person is asked, and the partition of the execution is known to wait.
     Refused { refusal: SpendRefusal, ask: bool },
+    /// An estimate does not fit, and this is what becomes of the execution.
+    Waits { refusal: SpendRefusal, action: HardAction },
     /// To a settlement or a release.
     Settled(SettledSpend),
 }
@@ -58,76 +65,28 @@ pub(crate) enum Charged {
 /// not take its own effect for another call's.
 #[derive(Debug)]
 pub(crate) struct Call {
-    budget: String,
-    charge: Charge,
-    id: CommandId,
-}
-
-/// Charges budgets.
-#[derive(Clone)]
-pub(crate) struct Charges {
-    transactor: Transactor,
-    scheduler: Scheduler,
-    /// Charges on their way, by the root of their budgets.
-    groups: Arc<Groups<Call, Charged>>,
+    pub(crate) budget: String,
+    /// The tags of the execution that pays; the budget may have children for one of them.
+    pub(crate) tags: Tags,
+    pub(crate) charge: Charge,
+    pub(crate) id: CommandId,
 }
 
 /// A budget that a commit changed: its counters for the metrics, and the executions it lets in.
 pub(crate) struct BudgetChange {
-    name: String,
-    spent: Amounts,
-    reserved: Amounts,
-    refused: u64,
-    opened: Opened,
+    pub(crate) name: String,
+    pub(crate) spent: Amounts,
+    pub(crate) reserved: Amounts,
+    pub(crate) refused: u64,
+    pub(crate) opened: Opened,
+    /// Events about it are not in the log yet.
+    pub(crate) owes_events: bool,
 }
 
-impl Charges {
-    pub(crate) fn new(scheduler: Scheduler) -> Self {
-        Self { transactor: scheduler.transactor().clone(), scheduler, groups: Arc::default() }
-    }
-
-    /// Charges a budget.
-    pub(crate) async fn charge(&self, namespace: &str, name: &str, charge: Charge) -> Result<Charged> {
-        let serve = |root| {
-            let charges = self.clone();
-            self.transactor.spawn_short(async move { charges.commit_charges(root).await });
-        };
-        let call = Call { budget: name.to_owned(), charge, id: self.transactor.fresh_command() };
-        let root = budget::root_of(name);
-        self.groups.ask((namespace.to_owned(), root.to_owned()), call, serve).await
-    }
-
-    async fn commit_charges(&self, root: Name) {
-        let partition = self.transactor.partitions().budget_partition(&root.0, &root.1);
-        loop {
-            let waiting = self.groups.take(&root);
-            if waiting.is_empty() {
-                return;
-            }
-            let (calls, senders): (Vec<Call>, Vec<_>) = waiting.into_iter().unzip();
-            let verb = ChargeAll { namespace: &root.0, calls: &calls };
-            let turn = self.transactor.locks().take(partition, Budget::key_of(&root.0, &root.1)).await;
-            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
-            drop(turn);
-            let (answers, changed) =
-                outcome.map_or_else(|error| (Err(error), Vec::new()), |(all, changed)| (Ok(all), changed));
-            groups::answer(senders, answers);
-            self.budgets_changed(&root.0, changed).await;
-        }
-    }
-
-    /// Acts on a commit that changed budgets.
-    pub(crate) async fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
-        for BudgetChange { name, spent, reserved, refused, opened } in changed {
-            self.transactor.metrics().charged((namespace, &name), &spent, &reserved, refused);
-            self.scheduler.release_parked(namespace, &format!("b:{name}"), opened).await;
-        }
-    }
-}
-
-struct ChargeAll<'a> {
-    namespace: &'a str,
-    calls: &'a [Call],
+/// Charges to budgets under one root, in one commit.
+pub(crate) struct ChargeAll<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) calls: &'a [Call],
 }
 
 impl Command for ChargeAll<'_> {
@@ -140,11 +99,16 @@ impl Command for ChargeAll<'_> {
     }
 }
 
-/// Everything that a number of charges need, as it was read in one round trip and as it will be written.
+/// Everything that a number of charges need, as it was read and as it will be written. One round trip reads it; children
+/// by tag take a second one.
 struct Desk {
     namespace: String,
     budgets: BTreeMap<String, Budget>,
     before: BTreeMap<String, Budget>,
+    /// How many budgets more may be made under the root.
+    room_for_children: u64,
+    /// The budgets that these charges made.
+    made: BTreeSet<String>,
     reservations: BTreeMap<Key, Reservation>,
     touched: Vec<Key>,
     forgotten: Vec<Key>,
@@ -159,62 +123,123 @@ impl Desk {
             let named = Budget::key_of(namespace, &call.budget);
             match &call.charge {
                 Charge::Report(report) => {
+                    keys.extend(report.estimate.iter().map(ReservationId::document_key));
                     keys.extend(report.identity(&named, 0).map(|identity| identity.key()));
                     // The commit may have been applied unseen.
                     keys.extend(tx.is_repeat().then(|| call.own_identity().key()));
                 }
-                Charge::Reserve { request: ReserveRequest { id, .. }, .. }
+                Charge::Reserve { request, estimate, .. } => {
+                    keys.push(request.id.document_key());
+                    keys.extend(estimate.iter().map(ReservationId::document_key));
+                }
+                Charge::Estimate { request: ReserveRequest { id, .. }, .. }
                 | Charge::Settle(id, _)
                 | Charge::Release(id)
                 | Charge::GiveBack(id) => keys.push(id.document_key()),
             }
         }
-        keys.sort_unstable();
-        keys.dedup();
-        let mut answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
-        let found = answers.pop().and_then(ff_store::Answer::into_documents).unwrap_or_default();
         let mut desk = Self {
             namespace: namespace.to_owned(),
             budgets: BTreeMap::new(),
             before: BTreeMap::new(),
+            room_for_children: 0,
+            made: BTreeSet::new(),
             reservations: BTreeMap::new(),
             touched: Vec::new(),
             forgotten: Vec::new(),
             evidence: BTreeMap::new(),
         };
-        for (key, stored) in keys.into_iter().zip(found) {
-            match key.kind() {
-                kind::BUDGET => {
-                    if let Some(loaded) = tx.adopt::<Budget>(key, stored)? {
-                        desk.before.insert(loaded.document.name.clone(), loaded.document.clone());
-                        desk.budgets.insert(loaded.document.name.clone(), loaded.document);
-                    }
-                }
-                kind::RESERVATION => {
-                    let loaded = tx.adopt::<Reservation>(key.clone(), stored)?;
-                    desk.reservations.extend(loaded.map(|loaded| (key, loaded.document)));
-                }
-                _ => {
-                    let loaded = tx.adopt::<CommandRecord>(key.clone(), stored)?;
-                    desk.evidence.extend(loaded.map(|loaded| (key, loaded.document)));
-                }
+        desk.adopt(tx, keys).await?;
+        let children = desk.children_of(calls);
+        if !children.is_empty() {
+            let keys = children.iter().map(|name| Budget::key_of(namespace, name)).collect();
+            desk.adopt(tx, keys).await?;
+            if let Some(new) = children.iter().find(|name| !desk.budgets.contains_key(*name)) {
+                let under = index::budgets_under(namespace, budget::root_of(new));
+                desk.room_for_children = limits::BUDGET_CHILDREN_MAX.saturating_sub(tx.count(under).await?);
             }
         }
         Ok(desk)
     }
 
+    async fn adopt(&mut self, tx: &mut Tx<'_>, mut keys: Vec<Key>) -> Result<()> {
+        keys.sort_unstable();
+        keys.dedup();
+        let mut answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
+        let found = answers.pop().and_then(ff_store::Answer::into_documents).unwrap_or_default();
+        for (key, stored) in keys.into_iter().zip(found) {
+            match key.kind() {
+                kind::BUDGET => {
+                    if let Some(loaded) = tx.adopt::<Budget>(key, stored)? {
+                        self.before.insert(loaded.document.name.clone(), loaded.document.clone());
+                        self.budgets.insert(loaded.document.name.clone(), loaded.document);
+                    }
+                }
+                kind::RESERVATION => {
+                    let loaded = tx.adopt::<Reservation>(key.clone(), stored)?;
+                    self.reservations.extend(loaded.map(|loaded| (key, loaded.document)));
+                }
+                _ => {
+                    let loaded = tx.adopt::<CommandRecord>(key.clone(), stored)?;
+                    self.evidence.extend(loaded.map(|loaded| (key, loaded.document)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The children by tag that are charged beside the named budgets, and those that count reservations which end.
+    fn children_of(&self, calls: &[Call]) -> BTreeSet<String> {
+        let charged = calls.iter().filter_map(|call| self.budgets.get(&call.budget)?.child_for(&call.tags));
+        let counting = self.reservations.values().flat_map(|held| held.counted_in.keys().cloned());
+        charged.chain(counting).filter(|name| !self.budgets.contains_key(name)).collect()
+    }
+
+    /// The lowest budget that a charge counts in: the named one, or its child by tag, which the first charge makes.
+    fn lowest(&mut self, tx: &Tx<'_>, call: &Call) -> Result<String> {
+        let child = self.budgets.get(&call.budget).and_then(|named| Some((named, named.child_for(&call.tags)?)));
+        let Some((named, name)) = child else { return Ok(call.budget.clone()) };
+        if self.budgets.contains_key(&name) {
+            let named = named.clone();
+            self.budgets.entry(name.clone()).and_modify(|child| child.follow(&named, tx.now));
+            return Ok(name);
+        }
+        if self.room_for_children == 0 {
+            return Err(Error::of(Code::BudgetTreeFull).with("root", budget::root_of(&name)));
+        }
+        let Some(mut made) = named.make_child(&call.tags, tx.now) else { return Ok(call.budget.clone()) };
+        made.incarnation = tx.transactor.env().random();
+        self.room_for_children -= 1;
+        self.made.insert(name.clone());
+        self.before.insert(name.clone(), made.clone());
+        self.budgets.insert(name.clone(), made);
+        Ok(name)
+    }
+
     fn serve(&mut self, tx: &mut Tx<'_>, call: &Call) -> Result<Charged> {
         match &call.charge {
             Charge::Report(report) => self.report(tx, call, report),
-            Charge::Reserve { request, only_known } => self.reserve(&call.budget, request, *only_known, tx.now),
-            Charge::Settle(id, actual) => self.end(&call.budget, id, |path, held| path.settle(held, actual, tx.now)),
-            Charge::Release(id) => self.end(&call.budget, id, |path, held| path.release(held, tx.now)),
+            Charge::Reserve { request, only_known, estimate } => {
+                let lowest = self.lowest(tx, call)?;
+                self.reserve_of(estimate.as_ref(), &lowest, (request, *only_known), tx.now)
+            }
+            Charge::Estimate { request, slot, resumed } => {
+                let lowest = self.lowest(tx, call)?;
+                let held = self.hold_estimate(&lowest, request, *slot, tx.now)?;
+                Ok(if *resumed { self.without_if_declined(held) } else { held })
+            }
+            Charge::Settle(id, actual) => self.end(id, |path, held| path.settle(held, actual, tx.now)),
+            Charge::Release(id) => self.end(id, |path, held| path.release(held, tx.now)),
             Charge::GiveBack(id) => {
                 let key = id.document_key();
                 if self.reservations.get(&key).is_none_or(|held| held.state != ReservationState::Held) {
                     return Ok(Charged::Nothing);
                 }
-                let given_back = self.end(&call.budget, id, |path, held| path.release(held, tx.now))?;
+                let given_back = match self.end(id, |path, held| path.release(held, tx.now)) {
+                    // The budgets were removed: nothing counts it any more.
+                    Err(error) if error.code == Code::BudgetNotFound => Charged::Nothing,
+                    given_back => given_back?,
+                };
                 self.reservations.remove(&key);
                 self.forgotten.push(key);
                 Ok(given_back)
@@ -258,13 +283,12 @@ impl Desk {
 
     fn end(
         &mut self,
-        name: &str,
         id: &ReservationId,
         act: impl FnOnce(&mut Path<'_>, &mut Reservation) -> Result<budget::Settled>,
     ) -> Result<Charged> {
         let key = id.document_key();
         let Some(reservation) = self.reservations.get_mut(&key) else { return Ok(Charged::Nothing) };
-        let settled = act(&mut path_to(&mut self.budgets, name)?, reservation)?;
+        let settled = act(&mut path_counting(&mut self.budgets, reservation)?, reservation)?;
         if settled.settlement != Settlement::Nothing {
             self.touched.push(key);
         }
@@ -286,6 +310,8 @@ impl Desk {
             tx.delete(key);
         }
         let mut changed = Vec::new();
+        // A child that came to nothing was not used.
+        self.budgets.retain(|name, budget| !self.made.contains(name) || !budget.is_empty());
         for (name, budget) in &mut self.budgets {
             let Some(before) = self.before.get(name) else { continue };
             if let Some(change) = save_budget(tx, &self.namespace, before, budget) {
@@ -307,6 +333,16 @@ pub(crate) fn path_to<'d>(budgets: &'d mut BTreeMap<String, Budget>, name: &str)
     Path::new(path).ok_or_else(missing)
 }
 
+/// The budgets that count a reservation, as far as they are still there.
+pub(crate) fn path_counting<'d>(
+    budgets: &'d mut BTreeMap<String, Budget>,
+    reservation: &Reservation,
+) -> Result<Path<'d>> {
+    let counting = budgets.iter_mut().filter(|(name, _)| reservation.counted_in.contains_key(*name));
+    let path = Path::new(counting.map(|(_, budget)| budget).collect());
+    path.ok_or_else(|| Error::of(Code::BudgetNotFound).with("budget", &reservation.budget))
+}
+
 /// Writes a budget if it has changed, and lets in what waits for it if that opened it.
 pub(crate) fn save_budget(
     tx: &mut Tx<'_>,
@@ -319,15 +355,17 @@ pub(crate) fn save_budget(
     if budget.opened_since(before) {
         let count = budget.release_count();
         opened = Opened::take(budget, count, tx.transactor.partitions());
-        tx.hint(Item::Gate(index::blocked(namespace, &format!("b:{}", budget.name))));
+        tx.hint(Item::gate(namespace, Gate::Budget(&budget.name)));
     }
     if budget == before {
         return None;
     }
     tx.save(budget);
     let same_window = budget.window() == before.window();
+    // Usage that left a rolling window in this commit was spent before it.
+    let rolled = before.rolled_like(budget);
     let spent = budget.usage.iter().map(|(dimension, used)| {
-        let earlier = if same_window { before.used(dimension) } else { 0 };
+        let earlier = if same_window { rolled.used(dimension) } else { 0 };
         (dimension.clone(), (used - earlier).max(0))
     });
     Some(BudgetChange {
@@ -336,5 +374,6 @@ pub(crate) fn save_budget(
         reserved: budget.definition.dimensions.keys().map(|name| (name.clone(), budget.reserved(name))).collect(),
         refused: budget.refused_count - before.refused_count.min(budget.refused_count),
         opened,
+        owes_events: budget.breaches.owed.len() > before.breaches.owed.len(),
     })
 }

@@ -3,6 +3,7 @@
 use ff_core::budget::{Amounts, Budget};
 use ff_core::idempotency::{CommandRecord, Identity};
 use ff_core::planted::{Bug, planted};
+use ff_core::reservation::ReservationId;
 use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Key, Result, limits};
 
@@ -17,6 +18,8 @@ pub(crate) struct Report {
     pub(crate) dedup_key: String,
     /// The execution whose holder reports; its dedup keys are its own.
     pub(crate) execution: Option<ExecutionId>,
+    /// The estimate of the lease, which gives up what it holds of the usage.
+    pub(crate) estimate: Option<ReservationId>,
     /// Charge only the dimensions that the budget has, and nothing if it has none of them.
     pub(crate) only_known: bool,
 }
@@ -35,12 +38,19 @@ impl Desk {
         if let Some(answer) = self.known(call, report, &named)? {
             return Ok(Charged::Reported(answer));
         }
-        let mut path = path_to(&mut self.budgets, &call.budget)?;
+        let lowest = self.lowest(tx, call)?;
+        let path = path_to(&mut self.budgets, &lowest)?;
         let known = report.only_known.then(|| path.counted_amounts(&report.usage));
         if known.as_ref().is_some_and(Amounts::is_empty) {
             return Ok(Charged::Nothing);
         }
-        let (answer, counted) = path.report(known.as_ref().unwrap_or(&report.usage), tx.now)?;
+        let usage = known.as_ref().unwrap_or(&report.usage);
+        let drawn = self.draw(report.estimate.as_ref(), usage, tx.now)?;
+        let reported = path_to(&mut self.budgets, &lowest)?.report(usage, tx.now);
+        if !matches!(reported, Ok((_, true))) {
+            self.undo_draw(drawn)?;
+        }
+        let (answer, counted) = reported?;
         // A report that was refused leaves its dedup key free.
         let keyed = report.identity(&named, tx.transactor.options().dedup_window_ms).filter(|_| counted);
         let (record, kept_ms) = call.record(&keyed.unwrap_or_else(|| call.own_identity()), &answer);

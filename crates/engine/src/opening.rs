@@ -1,0 +1,105 @@
+//! Gates that open: what a document that refused work remembers about it, and what is let in when it has room again.
+
+use ff_core::budget::{Amounts, Budget};
+use ff_core::gate::Parked;
+use ff_core::quota::QuotaPolicy;
+use ff_core::{Partition, PartitionConfig};
+use serde::{Deserialize, Serialize};
+
+/// A gate that has opened: where something waits for it, and how much of it can run.
+///
+/// Kept with the answer to the command that opened it, so that a repeat of the command lets in what the first one would
+/// have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    #[serde(with = "places")]
+    pub(crate) places: Vec<Partition>,
+    pub(crate) count: u64,
+    /// How many slots the gate had taken back by then.
+    pub(crate) given_back: u64,
+    /// The smallest estimates that were waited with by then.
+    #[serde(default, skip_serializing_if = "Amounts::is_empty")]
+    pub(crate) awaited: Amounts,
+}
+
+/// Executions wait in flow partitions only, so that a number is a place.
+mod places {
+    use ff_core::Partition;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(places: &[Partition], serializer: S) -> Result<S::Ok, S::Error> {
+        places.iter().map(|place| place.number).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Partition>, D::Error> {
+        let numbers = Vec::<u16>::deserialize(deserializer)?;
+        Ok(numbers.into_iter().map(Partition::flow).collect())
+    }
+}
+
+impl Opened {
+    /// Takes over the memory of a gate that admits this many.
+    pub(crate) fn take<G: GateDocument>(gate: &mut G, count: u64, config: &PartitionConfig) -> Self {
+        let given_back = gate.given_back();
+        let parked = gate.parked();
+        if count == 0 || parked.is_empty() {
+            return Self::default();
+        }
+        let places = parked.places(config);
+        parked.clear();
+        Self { places, count, given_back, awaited: gate.take_awaited() }
+    }
+}
+
+/// A document that can refuse work and remembers where it is parked.
+pub(crate) trait GateDocument: ff_core::Indexed {
+    /// Where something is parked.
+    fn parked(&mut self) -> &mut Parked;
+    /// How many can run now.
+    fn room(&self, now: i64) -> u64;
+    /// How many slots were given back so far.
+    fn given_back(&self) -> u64;
+    /// An execution waits with this estimate. Says whether there is still no room for it.
+    fn await_room(&mut self, _: &Amounts) -> bool {
+        false
+    }
+    /// Some of those that wait are left, the smallest of them perhaps with these estimates.
+    fn await_all(&mut self, _: &Amounts) {}
+    /// Forgets the estimates that are waited with: those that still do not fit are told anew.
+    fn take_awaited(&mut self) -> Amounts {
+        Amounts::new()
+    }
+}
+
+impl GateDocument for Budget {
+    fn parked(&mut self) -> &mut Parked {
+        &mut self.parked_in
+    }
+    fn room(&self, _: i64) -> u64 {
+        self.release_count()
+    }
+    fn given_back(&self) -> u64 {
+        0
+    }
+    fn await_room(&mut self, estimate: &Amounts) -> bool {
+        Budget::await_room(self, estimate)
+    }
+    fn await_all(&mut self, amounts: &Amounts) {
+        Budget::await_all(self, amounts);
+    }
+    fn take_awaited(&mut self) -> Amounts {
+        std::mem::take(&mut self.awaited)
+    }
+}
+
+impl GateDocument for QuotaPolicy {
+    fn parked(&mut self) -> &mut Parked {
+        &mut self.parked_in
+    }
+    fn room(&self, now: i64) -> u64 {
+        self.release_count(now)
+    }
+    fn given_back(&self) -> u64 {
+        self.given_back
+    }
+}

@@ -1,0 +1,63 @@
+//! Charges to budgets on their way. Charges to budgets under one root that arrive while a commit is under way share the
+//! next one, and what a charge opens is let in.
+
+use ff_core::Result;
+use ff_core::budget::{self, Budget};
+use ff_core::execution::Execution;
+use ff_core::gate::Gate;
+use ff_core::text::Tags;
+
+use super::Scheduler;
+use crate::desk::{BudgetChange, Call, Charge, ChargeAll, Charged, breach};
+use crate::groups::{self, Groups, Name};
+
+/// Charges on their way, by the root of their budgets.
+pub(crate) type Charges = Groups<Call, Charged>;
+
+impl Scheduler {
+    /// Charges a budget of an execution.
+    pub(crate) async fn charge_for(&self, execution: &Execution, name: &str, charge: Charge) -> Result<Charged> {
+        self.charge(&execution.namespace, name, execution.tags.clone(), charge).await
+    }
+
+    /// Charges a budget, and its child for one of the tags.
+    pub(crate) async fn charge(&self, namespace: &str, name: &str, tags: Tags, charge: Charge) -> Result<Charged> {
+        let serve = |root| {
+            let scheduler = self.clone();
+            self.transactor.spawn_short(async move { scheduler.commit_charges(root).await });
+        };
+        let call = Call { budget: name.to_owned(), tags, charge, id: self.transactor.fresh_command() };
+        let root = budget::root_of(name);
+        self.memory.charges.ask((namespace.to_owned(), root.to_owned()), call, serve).await
+    }
+
+    async fn commit_charges(&self, root: Name) {
+        let partition = self.transactor.partitions().budget_partition(&root.0, &root.1);
+        loop {
+            let waiting = self.memory.charges.take(&root);
+            if waiting.is_empty() {
+                return;
+            }
+            let (calls, senders): (Vec<Call>, Vec<_>) = waiting.into_iter().unzip();
+            let verb = ChargeAll { namespace: &root.0, calls: &calls };
+            let turn = self.transactor.locks().take(partition, Budget::key_of(&root.0, &root.1)).await;
+            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+            drop(turn);
+            let (answers, changed) =
+                outcome.map_or_else(|error| (Err(error), Vec::new()), |(all, changed)| (Ok(all), changed));
+            groups::answer(senders, answers);
+            self.budgets_changed(&root.0, changed).await;
+        }
+    }
+
+    /// Acts on a commit that changed budgets.
+    pub(crate) async fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
+        for BudgetChange { name, spent, reserved, refused, opened, owes_events } in changed {
+            self.transactor.metrics().charged((namespace, &name), &spent, &reserved, refused);
+            if owes_events {
+                breach::tell_soon(&self.transactor, namespace, &name);
+            }
+            self.release_parked(namespace, Gate::Budget(&name), opened).await;
+        }
+    }
+}
