@@ -1,18 +1,20 @@
 //! State that all requests share: the engine, the configuration, and places in the pools.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ff_core::op::OperationInfo;
 use ff_core::{Code, Error, Result};
-use ff_engine::Engine;
+use ff_engine::{Caller, Engine};
 use hyper::StatusCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::feeds::Feeds;
 use crate::queues::Queues;
+use crate::shares::{Full, Place, Shares};
 use crate::strangers::Strangers;
 use crate::trace::Tracer;
 
@@ -20,6 +22,8 @@ use crate::trace::Tracer;
 pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
+    /// Connections by the address that they come from.
+    pub(crate) connections: Shares<IpAddr>,
     pub(crate) pools: Pools,
     pub(crate) feeds: Feeds,
     pub(crate) queues: Queues,
@@ -33,11 +37,13 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(engine: Engine, config: Config, stop: watch::Receiver<bool>) -> Arc<Self> {
-        let pools = Pools::new(config.stream_ops_max, config.sse_max);
+        let pools = Pools::new(&config);
+        // Those that wait to be accepted are bounded elsewhere: here it is about who has the others.
+        let connections = Shares::new(usize::MAX, config.share_of(config.connections_max));
         let tracer = config.otlp.as_ref().map(|otlp| Tracer::start(otlp.clone()));
         let (feeds, queues, counters) = (Feeds::default(), Queues::default(), Counters::default());
         let strangers = Strangers::default();
-        Arc::new(Self { engine, config, pools, feeds, queues, counters, strangers, tracer, stop })
+        Arc::new(Self { engine, config, connections, pools, feeds, queues, counters, strangers, tracer, stop })
     }
 
     /// Whether the server is on its way out.
@@ -55,61 +61,103 @@ impl App {
 
 /// How many calls of a kind may be open at once.
 pub(crate) struct Pools {
+    /// Every call of a caller with a token, for as long as it takes: a caller has one for each of its connections.
+    calls: Pool,
     pub(crate) stream_ops: Pool,
     pub(crate) sse: Pool,
 }
 
 impl Pools {
-    fn new(stream_ops: usize, sse: usize) -> Self {
-        Self { stream_ops: Pool::new("stream_ops", stream_ops), sse: Pool::new("sse", sse) }
+    fn new(config: &Config) -> Self {
+        Self {
+            calls: Pool::new("calls", config.connections_max, config),
+            stream_ops: Pool::new("stream_ops", config.stream_ops_max, config),
+            sse: Pool::new("sse", config.sse_max, config),
+        }
+    }
+
+    /// A place for any call; where no token tells callers apart, connections are all that is counted.
+    pub(crate) fn enter_call(&self, config: &Config, caller: &Caller) -> Result<Option<Place<String>>> {
+        (!config.open()).then(|| self.calls.enter(caller)).transpose()
     }
 
     /// A place for an operation; most need none.
-    pub(crate) fn enter_operation(&self, info: &OperationInfo) -> Result<Option<OwnedSemaphorePermit>> {
-        info.watching.then(|| self.stream_ops.enter()).transpose()
+    pub(crate) fn enter_operation(&self, info: &OperationInfo, caller: &Caller) -> Result<Option<Place<String>>> {
+        info.watching.then(|| self.stream_ops.enter(caller)).transpose()
     }
 }
 
 /// A number of places.
 pub(crate) struct Pool {
     name: &'static str,
-    max: usize,
-    places: Arc<Semaphore>,
+    places: Shares<String>,
 }
 
 impl Pool {
-    fn new(name: &'static str, max: usize) -> Self {
-        Self { name, max, places: Arc::new(Semaphore::new(max)) }
+    fn new(name: &'static str, max: usize, config: &Config) -> Self {
+        Self { name, places: Shares::new(max, config.share_of(max)) }
     }
 
-    /// A place until the permit is dropped.
-    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit> {
-        self.places.clone().try_acquire_owned().map_err(|_| {
-            let detail = format!("all {} places of the pool {} are taken", self.max, self.name);
+    /// A place until it is dropped.
+    pub(crate) fn enter(&self, caller: &Caller) -> Result<Place<String>> {
+        self.places.enter(caller.name.clone()).map_err(|full| {
+            let (max, detail) = match full {
+                Full::All(max) => (max, format!("all {max} places of the pool {} are taken", self.name)),
+                Full::Share(max) => {
+                    (max, format!("this token has {max} places of the pool {}, as many as one may have", self.name))
+                }
+            };
             let refusal = Error::new(Code::ConcurrencyLimitExceeded, detail);
-            refusal.with("pool", self.name).with("max", self.max).retry_after(1_000)
+            refusal.with("pool", self.name).with("max", max).retry_after(1_000)
         })
     }
 
     /// Places that are taken.
     pub(crate) fn taken(&self) -> usize {
-        self.max.saturating_sub(self.places.available_permits())
+        self.places.taken()
     }
 }
 
+/// Statuses begin here.
+const STATUS_MIN: u16 = 100;
+/// And are fewer than this.
+const STATUSES: usize = 900;
+
 /// The server's own counters.
-#[derive(Default)]
 pub(crate) struct Counters {
-    responses: Mutex<BTreeMap<u16, u64>>,
+    /// By status, from [`STATUS_MIN`] on.
+    responses: Box<[AtomicU64]>,
+    refused_connections: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let responses = (0..STATUSES).map(|_| AtomicU64::default()).collect();
+        Self { responses, refused_connections: AtomicU64::default() }
+    }
 }
 
 impl Counters {
     pub(crate) fn answered(&self, status: StatusCode) {
-        *self.responses.lock().expect("no holder of this lock panics").entry(status.as_u16()).or_default() += 1;
+        let place = usize::from(status.as_u16() - STATUS_MIN);
+        if let Some(count) = self.responses.get(place) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a connection from an address that has its share; gives how many there were.
+    pub(crate) fn refused_connection(&self) -> u64 {
+        self.refused_connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Connections that were closed because their address had its share.
+    pub(crate) fn refused_connections(&self) -> u64 {
+        self.refused_connections.load(Ordering::Relaxed)
     }
 
     /// Responses by status.
     pub(crate) fn responses(&self) -> BTreeMap<u16, u64> {
-        self.responses.lock().expect("no holder of this lock panics").clone()
+        let counts = self.responses.iter().map(|count| count.load(Ordering::Relaxed));
+        (STATUS_MIN..).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 }

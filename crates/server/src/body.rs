@@ -40,11 +40,12 @@ where
     }
     let essence = headers.get(header::CONTENT_TYPE).map(|value| {
         let text = value.to_str().unwrap_or("");
-        text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
+        text.split(';').next().unwrap_or("").trim()
     });
-    let wrap: fn(Bytes) -> Sent = match essence.as_deref() {
-        Some("application/json") => Sent::Json,
-        Some("application/octet-stream") => Sent::Raw,
+    let is = |wanted: &str| essence.is_some_and(|essence| essence.eq_ignore_ascii_case(wanted));
+    let wrap: fn(Bytes) -> Sent = match essence {
+        Some(_) if is("application/json") => Sent::Json,
+        Some(_) if is("application/octet-stream") => Sent::Raw,
         // A browser sends other types across origins without asking. Reads and removals do not need one.
         None if matches!(*method, Method::GET | Method::DELETE) => Sent::Json,
         // Nor does a call that says nothing, unless a page of another origin may have made it.
@@ -53,7 +54,7 @@ where
     };
     let bytes = bytes(config, headers, body, reading).await?;
     // An empty raw body is a blob of no bytes; an empty JSON body says nothing.
-    let nothing = bytes.is_empty() && essence.as_deref() != Some("application/octet-stream");
+    let nothing = bytes.is_empty() && !is("application/octet-stream");
     Ok(if nothing { Sent::Nothing } else { wrap(bytes) })
 }
 
@@ -74,16 +75,24 @@ where
         return Err(too_large(announced, max));
     }
     let reading = async {
+        // Most bodies come in one piece, which is taken as it is.
+        let mut only = Bytes::new();
         let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Error::invalid("body", format!("ended early: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
-            if bytes.len() + data.len() > max {
-                return Err(too_large((bytes.len() + data.len()) as u64, max));
+            let length = bytes.len().max(only.len()) + data.len();
+            if length > max {
+                return Err(too_large(length as u64, max));
             }
+            if only.is_empty() && bytes.is_empty() {
+                only = data;
+                continue;
+            }
+            bytes.extend_from_slice(&std::mem::take(&mut only));
             bytes.extend_from_slice(&data);
         }
-        Ok(bytes.freeze())
+        Ok(if bytes.is_empty() { only } else { bytes.freeze() })
     };
     let late = |_| Error::invalid("body", "did not arrive in time");
     let read = tokio::time::timeout(timeout, reading).await.map_err(late)?;

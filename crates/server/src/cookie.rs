@@ -2,10 +2,9 @@
 
 use ff_core::Result;
 use ff_core::session::Session;
-use hyper::Response;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap};
 
-use crate::answer::Body;
+use crate::config::Config;
 
 /// The session that a browser sends, if it sends one.
 pub(crate) fn session(headers: &HeaderMap) -> Option<Result<Session>> {
@@ -24,23 +23,22 @@ fn name(headers: &HeaderMap) -> String {
     }
 }
 
-/// Gives a browser its session, or takes it away.
-pub(crate) fn set(response: &mut Response<Body>, headers: &HeaderMap, value: &str, max_age_s: i64) {
+/// The cookie that gives a browser its session, or with no value and no time takes it away.
+pub(crate) fn text(config: &Config, headers: &HeaderMap, value: &str, max_age_s: i64) -> String {
     // A proxy that ends TLS says so. A client that says so itself only denies its own cookie to plain connections.
-    let encrypted =
+    let by_proxy =
         headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
-    let secure = if encrypted { "; Secure" } else { "" };
+    let secure = if by_proxy || config.certificate.is_some() { "; Secure" } else { "" };
     let name = name(headers);
-    let cookie = format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}");
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
+    format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}")
 }
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
+
     use super::*;
-    use crate::answer;
+    use crate::Settings;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs
@@ -58,11 +56,10 @@ mod tests {
 
     #[test]
     fn the_cookie_is_hidden_from_scripts_and_other_sites_and_from_plain_connections_behind_tls() {
+        let config = Config::resolve(Settings::default(), Settings::default()).unwrap();
         for (proto, secure) in [("https", true), ("http", false)] {
-            let mut response = answer::empty();
             let sent = headers(&[("host", "ff.example.com"), ("x-forwarded-proto", proto)]);
-            set(&mut response, &sent, "x", 60);
-            let cookie = response.headers()[header::SET_COOKIE].to_str().unwrap();
+            let cookie = text(&config, &sent, "x", 60);
             assert!(cookie.starts_with("ff_session=x; ") && cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
             assert_eq!(cookie.contains("Secure"), secure);
         }

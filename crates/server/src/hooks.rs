@@ -91,7 +91,10 @@ pub(crate) fn operation(generator: &mut SchemaGenerator) -> Value {
             parameter("name", "path", "The hook."),
             parameter("namespace", "query", "Where it works; `default` when absent."),
         ],
-        "requestBody": { "required": true, "content": { "*/*": {} } },
+        "requestBody": { "required": true, "content": {
+            "application/json": { "schema": {} },
+            "application/octet-stream": { "schema": { "type": "string", "format": "binary" } },
+        } },
         "responses": {
             "200": { "description": "What became of it.", "content": { "application/json": { "schema": receipt } } },
             "default": { "$ref": "#/components/responses/Problem" },

@@ -11,7 +11,7 @@ use ff_core::{Code, Error, Result};
 use ff_engine::{ServiceHealth, Standing};
 use futures_util::FutureExt;
 use hyper::header::{self, HeaderName};
-use hyper::{HeaderMap, Method, Request, Response};
+use hyper::{HeaderMap, Method, Request, Response, Version};
 
 use crate::answer::{self, Body};
 use crate::app::App;
@@ -23,11 +23,15 @@ use crate::route::{Asked, Found, Routes};
 use crate::{auth, hooks, mcp, metrics, openapi, origin, session, sse, strangers};
 
 /// Answers a request, whatever it is.
-pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, request: Request<B>) -> Response<Body>
+pub(crate) async fn respond<B>(app: Arc<App>, peer: IpAddr, mut request: Request<B>) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error,
 {
+    let version = request.version();
+    if version == Version::HTTP_2 {
+        name_host(&mut request);
+    }
     let origin = request.headers().get(header::ORIGIN).cloned();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
@@ -61,11 +65,22 @@ where
     tracing::debug!(%method, path, request_id, status = response.status().as_u16(), "answered");
     answer::set(&mut response, X_REQUEST_ID, &request_id);
     finish(&app, &mut response, origin.as_ref());
-    if unread.into_inner() {
+    if unread.into_inner() && version != Version::HTTP_2 {
         // The rest of a body that is not read follows on this connection: the client must not take it for open.
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Puts the host, which HTTP/2 has beside the path, where HTTP/1 has it. One that the client put there, too, is then
+/// given twice, and refused as such unless it is the same.
+fn name_host<B>(request: &mut Request<B>) {
+    let authority = request.uri().authority().and_then(|name| header::HeaderValue::from_str(name.as_str()).ok());
+    if let Some(authority) = authority
+        && request.headers().get(header::HOST) != Some(&authority)
+    {
+        request.headers_mut().append(header::HOST, authority);
+    }
 }
 
 async fn handle<B>(app: &Arc<App>, peer: IpAddr, request: Request<B>, unread: &AtomicBool) -> Result<Response<Body>>
@@ -121,6 +136,7 @@ where
     };
     let (mut parts, body) = request.into_parts();
     let is_stranger = caller.standing == Standing::Stranger;
+    let _share = if is_stranger { None } else { app.pools.enter_call(&app.config, &caller)? };
     let timeout = if is_stranger { strangers::BODY_TIMEOUT } else { app.config.body_timeout };
     let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), timeout };
     let body = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;

@@ -4,7 +4,8 @@
 //! The rooms are built one on another. At the bottom, `answer`, `arguments`, `body` and `cookie` know the parts of a request
 //! and of a response; `origin` and `auth` say from where and by whom a call is made; `route` is the table of routes, made from
 //! the list of operations; `sse` shows streams and events while they grow, `session` lets a browser call without keeping its
-//! token, `dashboard` is what it shows. `http` sends each request to one of them, and `serve` owns the listener, the
+//! token, `dashboard` is what it shows. `http` sends each request to one of them, `http2` carries many of them
+//! over one connection, `certificate` proves to clients which server they speak to, and `serve` owns the listener, the
 //! connections and their limits, and the orderly end.
 
 mod answer;
@@ -12,6 +13,7 @@ mod app;
 mod arguments;
 mod auth;
 mod body;
+mod certificate;
 pub mod config;
 mod cookie;
 mod courier;
@@ -20,6 +22,7 @@ mod dashboard;
 mod feeds;
 mod hooks;
 mod http;
+mod http2;
 mod mcp;
 pub mod metrics;
 mod networks;
@@ -29,6 +32,7 @@ mod queues;
 mod route;
 mod serve;
 mod session;
+mod shares;
 mod sse;
 mod strangers;
 mod tls;

@@ -17,6 +17,7 @@ use crate::arguments::{self, Sent};
 use crate::auth::{self, CONFIRMED_FOR, Credential};
 use crate::body::{self, Reading};
 use crate::origin;
+use crate::shares::Place;
 
 /// Where agent hosts connect.
 pub(crate) const PATH: &str = "/mcp";
@@ -31,6 +32,7 @@ where
     // Without tokens a page of a stranger could call tools through the browser of a person on this machine.
     origin::check(&app.config, &parts.headers)?;
     let (caller, credential) = auth::authenticate(app, &parts.method, &parts.headers).await?;
+    let place = Arc::new(app.pools.enter_call(&app.config, &caller)?);
     let namespace = namespace(parts.uri.query().unwrap_or(""))?;
     // The arguments of a call are the input of an execution, and take as much room.
     let reading = Reading { max: CreateExecution::BODY_MAX_BYTES, timeout: app.config.body_timeout };
@@ -40,7 +42,7 @@ where
         Sent::Raw(_) => return Err(Error::of(Code::UnsupportedMediaType)),
     };
     let (credential, confirmed) = (Arc::new(credential), Arc::new(Mutex::new(Instant::now())));
-    let reached = Reached { app: app.clone(), caller, credential, confirmed, namespace };
+    let reached = Reached { app: app.clone(), caller, credential, confirmed, namespace, _place: place };
     let request = Request::from_parts(parts, Full::new(body));
     let response = ff_mcp::http::respond(Server::new(reached), request).await;
     Ok(response.map(|body| body.boxed_unsync()))
@@ -70,6 +72,8 @@ struct Reached {
     /// When the credential was last found good.
     confirmed: Arc<Mutex<Instant>>,
     namespace: Option<Arc<str>>,
+    /// Kept until the last answer to the request is given.
+    _place: Arc<Option<Place<String>>>,
 }
 
 impl Reached {
@@ -95,7 +99,7 @@ impl Deployment for Reached {
             O::set_default_namespace(&mut args, namespace);
         }
         O::check_remote(&args)?;
-        let _place = self.app.pools.enter_operation(&OperationInfo::of::<O>())?;
+        let _place = self.app.pools.enter_operation(&OperationInfo::of::<O>(), &self.caller)?;
         if !O::WATCHING && O::wait_ms(&args) == 0 {
             return self.app.engine.call::<O>(&self.caller, args).await;
         }

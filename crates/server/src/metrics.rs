@@ -55,6 +55,9 @@ async fn families(app: &App, caller: &Caller) -> Vec<Family> {
         responses = responses.number(&[("status", &status.to_string())], count);
     }
     families.push(responses);
+    let help = "Connections that were closed because their address had its share.";
+    let refused = Family::new("flowfabric_connections_refused_total", FamilyKind::Counter, help);
+    families.push(refused.number(&[], app.counters.refused_connections()));
     let streams = gauge("flowfabric_open_streams", "Places taken in the pools of open calls.");
     let streams = streams.number(&[("pool", "stream_ops")], app.pools.stream_ops.taken() as u64);
     families.push(streams.number(&[("pool", "sse")], app.pools.sse.taken() as u64));

@@ -1,5 +1,6 @@
 //! The table of routes, made from the list of operations.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use ff_core::op::{Created, Operation, OperationInfo, Reply};
@@ -12,6 +13,7 @@ use crate::answer::{self, Body};
 use crate::app::App;
 use crate::arguments::{self, Shape};
 use crate::auth::Credential;
+use crate::hooks;
 use crate::trace::Span;
 
 /// Carries out an operation whose arguments are in a JSON text.
@@ -116,7 +118,7 @@ where
         allow::<O>(caller).err().unwrap_or(unreadable)
     })?;
     O::check_remote(&args)?;
-    let _place = app.pools.enter_operation(&route.info)?;
+    let _place = app.pools.enter_operation(&route.info, caller)?;
     if !O::WATCHING && O::wait_ms(&args) == 0 {
         return app.engine.call::<O>(caller, args).await;
     }
@@ -166,7 +168,11 @@ fn respond<O: Operation>(outcome: &O::Outcome, json_only: bool) -> Result<Respon
 }
 
 /// Every route. Literals win over parameters where both fit.
-pub(crate) struct Routes(Vec<Route>);
+pub(crate) struct Routes {
+    all: Vec<Route>,
+    /// Where the routes of a path without parameters begin: the calls of workers are among them.
+    literal: HashMap<&'static str, usize>,
+}
 
 /// The route that a path leads to.
 pub(crate) struct Found {
@@ -187,20 +193,32 @@ impl Routes {
             let mut routes = ff_core::operations!(mount);
             // Routes of one path stand together; `find` relies on it.
             routes.sort_by(|one, other| one.segments.cmp(&other.segments));
-            Routes(routes)
+            let mut literal = HashMap::new();
+            for (place, route) in routes.iter().enumerate() {
+                if route.segments.iter().all(|segment| matches!(segment, Segment::Literal(_))) {
+                    literal.entry(route.info.path).or_insert(place);
+                }
+            }
+            Routes { all: routes, literal }
         });
         &ROUTES
     }
 
     /// The route of a request.
     pub(crate) fn find(&'static self, method: &Method, path: &str) -> Result<Found> {
+        if let Some(&place) = self.literal.get(path) {
+            let mut same = self.all[place..].iter().take_while(|route| route.info.path == path);
+            if let Some(route) = same.find(|route| route.info.method.as_str() == method.as_str()) {
+                return Ok(Found { route, parameters: Vec::new() });
+            }
+        }
         let parts =
             path.strip_prefix('/').unwrap_or(path).split('/').map(arguments::decode).collect::<Result<Vec<_>>>()?;
         // HEAD is answered as GET is; the connection leaves the body out.
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         let mut methods = Vec::new();
         let mut meant = None;
-        for route in &self.0 {
+        for route in &self.all {
             // Of several paths that fit, the first is meant; the others only look like it.
             if meant.is_some_and(|path| path != route.info.path) {
                 break;
@@ -216,12 +234,16 @@ impl Routes {
         if methods.is_empty() {
             return Err(Error::of(Code::RouteNotFound));
         }
+        if meant == Some(hooks::PATH) {
+            // Messages are posted there, which is no operation.
+            methods.push("POST");
+        }
         Err(Error::of(Code::MethodNotAllowed).with("allowed", methods))
     }
 
     /// The declarations of the mounted operations.
     pub(crate) fn infos(&self) -> impl Iterator<Item = &OperationInfo> {
-        self.0.iter().map(|route| &route.info)
+        self.all.iter().map(|route| &route.info)
     }
 }
 

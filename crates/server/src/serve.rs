@@ -10,23 +10,32 @@ use ff_engine::env::{BoxFuture, TokioEnv};
 use ff_engine::{Engine, TestClock};
 use ff_store::Store;
 use ff_store::memory::MemoryStore;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use crate::answer;
 use crate::app::App;
+use crate::certificate::H2;
 use crate::config::Config;
 use crate::http;
+use crate::http2;
 use crate::metrics::Observer;
+use crate::shares::{Place, network};
 use crate::write_timeout::WriteTimeout;
 
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<TlsAcceptor>,
     app: Arc<App>,
     stopping: watch::Sender<bool>,
     store: Arc<dyn Store>,
@@ -53,10 +62,12 @@ impl Server {
             .await
             .map_err(|error| Error::invalid("listen", format!("{} cannot be listened on: {error}", config.listen)))?;
         let address = listener.local_addr().map_err(|error| Error::invalid("listen", error))?;
+        let acceptor = config.certificate.as_ref().map(|certificate| certificate.acceptor()).transpose();
+        let tls = acceptor.map_err(|error| Error::invalid("tls_cert_file", error))?;
         let engine = Engine::start(store.clone(), Arc::new(TokioEnv::current()), config.engine.clone()).await?;
         let (stopping, stopped) = watch::channel(false);
         let app = App::new(engine, config, stopped);
-        Ok(Self { listener, address, app, stopping, store })
+        Ok(Self { listener, address, tls, app, stopping, store })
     }
 
     /// Where it listens.
@@ -77,10 +88,11 @@ impl Server {
     /// Serves until `stop` ends, then finishes what is under way.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         self.announce();
-        let Self { listener, app, stopping, store, .. } = self;
+        let Self { listener, tls, app, stopping, store, .. } = self;
         let places = Arc::new(Semaphore::new(app.config.connections_max));
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
+        let mut renewals = follow_certificate(app.clone());
         loop {
             let accepted = async {
                 let place = places.clone().acquire_owned().await;
@@ -90,11 +102,13 @@ impl Server {
                 biased;
                 () = &mut stop => break,
                 Some(_ended) = connections.join_next() => {}
+                () = &mut renewals => {}
                 (accepted, place) = accepted => match accepted {
                     Ok((stream, peer)) => {
-                        let serving = connection(app.clone(), stream, peer.ip());
+                        let Some(share) = share(&app, peer.ip()) else { continue };
+                        let serving = connection(app.clone(), tls.clone(), stream, peer.ip());
                         connections.spawn(async move {
-                            let _place = place;
+                            let _place = (place, share);
                             serving.await;
                         });
                     }
@@ -138,6 +152,7 @@ impl Server {
             partitions = format!("{}/{}/{}", partitions.flow, partitions.budget, partitions.quota),
             lanes,
             address = %self.address,
+            tls = self.tls.is_some(),
             "FlowFabric is ready"
         );
         if config.open() {
@@ -155,16 +170,90 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Serves one connection until it ends, or until the server stops and the present answer is given. Boxed, because
-/// [`Server::run`] is compiled by its callers, and this should not be.
-fn connection(app: Arc<App>, stream: TcpStream, peer: IpAddr) -> BoxFuture<'static, ()> {
-    Box::pin(serve(app, stream, peer))
+/// A place for a connection from this address. Where no token tells callers apart all of them are on this machine, and
+/// none is there to share with.
+fn share(app: &App, peer: IpAddr) -> Option<Option<Place<IpAddr>>> {
+    if app.config.open() {
+        return Some(None);
+    }
+    let share = app.connections.enter(network(peer)).ok().map(Some);
+    // A flood must not become one of log lines.
+    if share.is_none() && app.counters.refused_connection().is_power_of_two() {
+        let refused = app.counters.refused_connections();
+        tracing::warn!(%peer, refused, "an address has as many connections as one may have: further ones are closed");
+    }
+    share
 }
 
-async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr) {
-    // Answers are small and written at once; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(WriteTimeout::new(stream, app.config.write_timeout));
+/// Shows clients a changed certificate. Never ends.
+fn follow_certificate(app: Arc<App>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        match &app.config.certificate {
+            Some(certificate) => certificate.follow().await,
+            None => std::future::pending().await,
+        }
+    })
+}
+
+/// Serves one connection until it ends, or until the server stops and the present answer is given. Boxed, because
+/// [`Server::run`] is compiled by its callers, and this should not be.
+fn connection(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, peer: IpAddr) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        // Answers are small and written at once; waiting for more would only delay them.
+        let _ = stream.set_nodelay(true);
+        let ended = match tls {
+            Some(tls) => encrypted(app, tls, stream, peer).await,
+            None => {
+                let io = WriteTimeout::new(stream, app.config.write_timeout);
+                http1(app, io, peer).await.map_err(std::io::Error::other)
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    })
+}
+
+/// Serves a connection over TLS, with the protocol that its client and the server agree on.
+async fn encrypted(app: Arc<App>, tls: TlsAcceptor, stream: TcpStream, peer: IpAddr) -> std::io::Result<()> {
+    let limit = app.config.header_timeout;
+    let shake_hands = async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? > 0 && first[0] != TLS_HANDSHAKE {
+            return refuse_plain(&app, stream).await.map(|()| None);
+        }
+        tls.accept(WriteTimeout::new(stream, app.config.write_timeout)).await.map(Some)
+    };
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(limit, shake_hands) => shaken,
+        () = app.stopped() => return Ok(()),
+    };
+    let Some(stream) = shaken?? else { return Ok(()) };
+    let ended = match stream.get_ref().1.alpn_protocol() {
+        Some(H2) => http2::serve(app, stream, peer).await,
+        _ => http1(app, stream, peer).await,
+    };
+    ended.map_err(std::io::Error::other)
+}
+
+/// The first byte that a client with TLS sends.
+const TLS_HANDSHAKE: u8 = 22;
+
+/// Tells a client without TLS to use it: a connection that only breaks would not say why.
+async fn refuse_plain(app: &App, stream: TcpStream) -> std::io::Result<()> {
+    let refuse = service_fn(|_request: Request<Incoming>| async {
+        let refusal = Error::invalid("scheme", "must be https: this server speaks TLS");
+        Ok::<_, Infallible>(answer::problem(&refusal, None))
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).keep_alive(false);
+    builder.serve_connection(TokioIo::new(stream), refuse).await.map_err(std::io::Error::other)
+}
+
+async fn http1<I>(app: Arc<App>, io: I, peer: IpAddr) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let for_requests = app.clone();
     let service = service_fn(move |request| {
         let app = for_requests.clone();
@@ -172,15 +261,12 @@ async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr) {
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(64 * 1024);
-    let mut serving = std::pin::pin!(builder.serve_connection(io, service));
-    let ended = tokio::select! {
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
+    tokio::select! {
         ended = serving.as_mut() => ended,
         () = app.stopped() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ff_core::session::SESSION_TTL_MS;
 use ff_core::{Code, Error, Result, Role};
 use ff_engine::Caller;
+use hyper::header::SET_COOKIE;
 use hyper::{HeaderMap, Method, Request, Response};
 use schemars::SchemaGenerator;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ where
         Method::DELETE => {
             origin::check(&app.config, &parts.headers)?;
             let mut response = answer::empty();
-            cookie::set(&mut response, &parts.headers, "", 0);
+            answer::set(&mut response, SET_COOKIE, &cookie::text(&app.config, &parts.headers, "", 0));
             Ok(response)
         }
         _ => Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET", "POST", "DELETE"])),
@@ -81,7 +82,8 @@ async fn begin(app: &Arc<App>, headers: &HeaderMap, sent: Sent) -> Result<Respon
         serde_json::from_slice(&bytes).map_err(|_| Error::invalid("token", "must be the one field, a text"))?;
     let (caller, session) = auth::begin_session(app, asked.token.trim()).await?;
     let mut response = answer::json(&view(app, &caller))?;
-    cookie::set(&mut response, headers, &session.reveal(), SESSION_TTL_MS / 1_000);
+    let cookie = cookie::text(&app.config, headers, &session.reveal(), SESSION_TTL_MS / 1_000);
+    answer::set(&mut response, SET_COOKIE, &cookie);
     Ok(response)
 }
 

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ff_core::{Code, Error, Result};
 use tokio::time::Instant;
+
+use crate::shares::{Full, Place, Shares, network};
 
 /// Calls at once.
 const PLACES: usize = 64;
@@ -24,25 +26,14 @@ const PER_SECOND: f64 = 10.0;
 const ADDRESSES_MAX: usize = 10_000;
 
 /// The allowances that addresses have left, and which calls are inside.
-#[derive(Default)]
 pub(crate) struct Strangers {
     allowances: Mutex<BTreeMap<IpAddr, Allowance>>,
-    inside: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    inside: Shares<IpAddr>,
 }
 
-/// A place of a call, until it is dropped.
-pub(crate) struct Place {
-    inside: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-    address: IpAddr,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut inside = self.inside.lock().expect("no holder of this lock panics");
-        match inside.get_mut(&self.address) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(inside.remove(&self.address)),
-        }
+impl Default for Strangers {
+    fn default() -> Self {
+        Self { allowances: Mutex::default(), inside: Shares::new(PLACES, PLACES_PER_ADDRESS) }
     }
 }
 
@@ -59,18 +50,12 @@ impl Allowance {
 
 impl Strangers {
     /// A place for a call whose request has arrived. One address cannot take those of all.
-    pub(crate) fn enter(&self, address: IpAddr) -> Result<Place> {
-        let address = network(address);
-        let mut inside = self.inside.lock().expect("no holder of this lock panics");
-        let (all, own) = (inside.values().sum::<usize>(), inside.get(&address).copied().unwrap_or(0));
-        if all >= PLACES || own >= PLACES_PER_ADDRESS {
-            let max = if own >= PLACES_PER_ADDRESS { PLACES_PER_ADDRESS } else { PLACES };
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<Place<IpAddr>> {
+        self.inside.enter(network(address)).map_err(|(Full::All(max) | Full::Share(max))| {
             let detail = format!("all {max} places for callers without an API token are taken");
             let refusal = Error::new(Code::ConcurrencyLimitExceeded, detail);
-            return Err(refusal.with("pool", "strangers").with("max", max).retry_after(1_000));
-        }
-        *inside.entry(address).or_default() += 1;
-        Ok(Place { inside: self.inside.clone(), address })
+            refusal.with("pool", "strangers").with("max", max).retry_after(1_000)
+        })
     }
 
     /// Takes one call of an address's allowance.
@@ -93,18 +78,6 @@ impl Strangers {
     }
 }
 
-/// A client with IPv6 has more addresses than a server can remember: the network counts.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let mut segments = address.segments();
-            segments[4..].fill(0);
-            IpAddr::V6(segments.into())
-        }
-        v4 => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,28 +95,5 @@ mod tests {
         assert_eq!(allowances.take(neighbour, began).unwrap_err().details["pool"], "strangers");
         assert!(allowances.take(other, began).is_ok());
         assert!(allowances.take(one, began + Duration::from_secs(1)).is_ok());
-    }
-
-    #[test]
-    fn one_address_does_not_take_the_places_of_all() {
-        let strangers = Strangers::default();
-        let address = |number: usize| -> IpAddr { format!("192.0.2.{number}").parse().unwrap() };
-        let mut places: Vec<Place> = (0..PLACES_PER_ADDRESS).map(|_| strangers.enter(address(1)).unwrap()).collect();
-        assert_eq!(strangers.enter(address(1)).err().unwrap().details["max"], PLACES_PER_ADDRESS);
-        places.push(strangers.enter(address(2)).unwrap());
-        drop(places.remove(0));
-        places.push(strangers.enter(address(1)).unwrap());
-        for number in 3.. {
-            match strangers.enter(address(number)) {
-                Ok(place) => places.push(place),
-                Err(full) => {
-                    assert_eq!(full.details["max"], PLACES);
-                    break;
-                }
-            }
-        }
-        assert_eq!(places.len(), PLACES);
-        drop(places);
-        assert!(strangers.inside.lock().unwrap().is_empty(), "nothing is kept of those that left");
     }
 }

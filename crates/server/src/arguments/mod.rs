@@ -1,12 +1,16 @@
 //! Path, query, headers and body of a request, merged into the one JSON text that an operation's arguments are read
 //! from. Values stay the texts they came in: a number or a string in an input survives to the letter.
 
+#[cfg(test)]
+mod fuzz;
 mod shape;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use base64::Engine as _;
+use ff_core::encoding::FieldName;
 use ff_core::op::Operation;
 use ff_core::{Code, Error, Result, text};
 use hyper::HeaderMap;
@@ -43,6 +47,9 @@ const OLD_WORDS: [(&str, &str); 2] = [("block_ms", "wait_ms"), ("count", "limit"
 
 /// Merges a request into one JSON object.
 pub(crate) fn merge(shape: &Shape, operation: &str, request: Request<'_>) -> Result<String> {
+    if let Some(text) = body_alone(shape, &request) {
+        return Ok(text);
+    }
     let mut fields = match request.body {
         Sent::Nothing => Fields::default(),
         Sent::Json(body) => read_object(&body)?,
@@ -75,8 +82,29 @@ pub(crate) fn merge(shape: &Shape, operation: &str, request: Request<'_>) -> Res
     Ok(fields.text())
 }
 
+/// The text of a body that says everything, as most do: it is looked through once and taken as it is. A body that is
+/// refused gets `None`, too, and its refusal from the fields one by one.
+fn body_alone(shape: &Shape, request: &Request<'_>) -> Option<String> {
+    let Sent::Json(body) = &request.body else { return None };
+    let named = |header: &str| request.headers.contains_key(header);
+    let elsewhere = !request.path.is_empty()
+        || !request.query.is_empty()
+        || (shape.identity().is_some() && named("idempotency-key"))
+        || (shape.has("trace_context") && named("traceparent"));
+    if elsewhere || body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return None;
+    }
+    let text = std::str::from_utf8(body).ok()?;
+    serde_json::from_str::<Unambiguous>(text).ok()?;
+    Some(text.to_owned())
+}
+
 /// The arguments of an operation from their JSON text.
 pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> {
+    // The way to every value is only kept for a refusal, which names one: it is most of the price of reading.
+    if let Ok(args) = serde_json::from_str(text) {
+        return Ok(args);
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
@@ -92,10 +120,19 @@ pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> 
         };
         let mut refusal = Error::new(O::UNREADABLE, message.clone()).with("field", &field);
         if message.starts_with("unknown field") {
-            refusal = refusal.with("valid", shape.names().collect::<Vec<_>>());
+            // A field inside of another one is compared with those of its own object, which the message names.
+            let nested = field.contains(['.', '[']);
+            let valid = if nested { expected_names(&message) } else { shape.names().map(str::to_owned).collect() };
+            refusal = refusal.with("valid", valid);
         }
         refusal
     })
+}
+
+/// The names that a message about an unknown field says it expected.
+fn expected_names(message: &str) -> Vec<String> {
+    let expected = message.split_once("expected").map(|(_, expected)| expected).unwrap_or_default();
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// The caller's own name for this very call.
@@ -114,7 +151,8 @@ fn identify(fields: &mut Fields, shape: &Shape, operation: &str, key: &str) -> R
         _ => raw_text(key)?,
     };
     match fields.0.get(field) {
-        Some(given) if !same(given, &wanted) => {
+        // A field that is null is one that says nothing.
+        Some(given) if given.get() != "null" && !same(given, &wanted) => {
             Err(Error::invalid("Idempotency-Key", format!("differs from {field} in the request")))
         }
         _ => {
@@ -206,6 +244,30 @@ fn read_object(body: &[u8]) -> Result<Fields> {
 /// Values that are passed on as they came: what is in them is not ours to judge.
 const PAYLOADS: &[&str] = &["input", "payload", "result", "continuation"];
 
+/// The names of an object. Among a few one is found faster by looking; an object of a stranger may have many.
+#[derive(Default)]
+struct Names<'de> {
+    few: Vec<Cow<'de, str>>,
+    many: BTreeSet<Cow<'de, str>>,
+}
+
+impl<'de> Names<'de> {
+    const FEW: usize = 32;
+
+    /// Takes in a name; gives back one that is there already.
+    fn add(&mut self, name: Cow<'de, str>) -> std::result::Result<(), Cow<'de, str>> {
+        if self.few.contains(&name) || self.many.contains(&name) {
+            return Err(name);
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push(name);
+        } else {
+            self.many.insert(name);
+        }
+        Ok(())
+    }
+}
+
 /// A value in which no object has a name twice.
 struct Unambiguous;
 
@@ -223,17 +285,16 @@ impl<'de> Visitor<'de> for Unambiguous {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
-        let mut names = BTreeSet::new();
-        while let Some(name) = map.next_key::<String>()? {
-            if PAYLOADS.contains(&name.as_str()) {
+        let mut names = Names::default();
+        while let Some(FieldName(name)) = map.next_key::<FieldName<'de>>()? {
+            if PAYLOADS.contains(&&*name) {
                 map.next_value::<IgnoredAny>()?;
             } else {
                 map.next_value::<Self>()?;
             }
-            if names.contains(&name) {
+            if let Err(name) = names.add(name) {
                 return Err(serde::de::Error::custom(format!("field `{name}` is given twice")));
             }
-            names.insert(name);
         }
         Ok(self)
     }
@@ -380,12 +441,36 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_says_everything_is_taken_as_it_is_and_refused_as_any_other() {
+        let text = " {\"kind\": \"a\", \"tags\": {\"b\": \"\\u0063\"}} ";
+        assert_eq!(merged::<op::CreateExecution>("", &[], json(text)).unwrap(), text);
+        // The same with something beside it is put together, and means the same.
+        let merged_text = merged::<op::CreateExecution>("priority=3", &[], json(text)).unwrap();
+        let shape = Shape::of(&OperationInfo::of::<op::CreateExecution>());
+        let alone = parse::<op::CreateExecution>(&shape, text).unwrap();
+        let args = parse::<op::CreateExecution>(&shape, &merged_text).unwrap();
+        assert_eq!((args.kind, args.tags, args.priority), (alone.kind, alone.tags, Some(3)));
+        let refused = |text| merged::<op::CreateExecution>("", &[], json(text)).unwrap_err().details["field"].clone();
+        assert_eq!(refused("[]"), "body");
+        assert_eq!(refused(r#"{"kind":"a"} {}"#), "body");
+        assert_eq!(refused(r#"{"kind":"a","\u006bind":"b"}"#), "body");
+        assert_eq!(refused(r#"{"tags":{"a":"1","\u0061":"2"}}"#), "tags");
+        let not_utf8 = Sent::Json(bytes::Bytes::from_static(b"{\"kind\":\"a\",\"input\":\"\xff\"}"));
+        assert_eq!(merged::<op::CreateExecution>("", &[], not_utf8).unwrap_err().code, Code::Invalid);
+        let many: Vec<String> = (0..100).map(|number| format!("\"t{}\":\"v\"", number % 99)).collect();
+        let many = Sent::Json(format!("{{\"tags\":{{{}}}}}", many.join(",")).into());
+        assert_eq!(merged::<op::CreateExecution>("", &[], many).unwrap_err().details["field"], "tags");
+    }
+
+    #[test]
     fn an_idempotency_key_is_the_operations_own_identity() {
         let headers = [("idempotency-key", "k1")];
         let text = merged::<op::CreateExecution>("", &headers, json(r#"{"kind":"a"}"#)).unwrap();
         assert!(text.contains(r#""idempotency_key":"k1""#), "{text}");
         let differs = merged::<op::CreateExecution>("", &headers, json(r#"{"idempotency_key":"k2"}"#));
         assert_eq!(differs.unwrap_err().code, Code::Invalid);
+        let absent = merged::<op::CreateExecution>("", &headers, json(r#"{"idempotency_key": null}"#)).unwrap();
+        assert!(absent.contains(r#""idempotency_key":"k1""#), "{absent}");
         let first = merged::<op::ReplayExecution>("", &headers, Sent::Nothing).unwrap();
         assert_eq!(first, merged::<op::ReplayExecution>("", &headers, Sent::Nothing).unwrap());
         assert!(first.contains("command_id"), "{first}");

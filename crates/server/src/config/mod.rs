@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ff_core::{PartitionConfig, limits};
 
+use crate::certificate::Certificate;
 use crate::courier::HttpCourier;
 use crate::networks::Reachable;
 use crate::token_digest::TokenDigest;
@@ -24,6 +25,9 @@ pub use settings::{LogFormat, Settings};
 #[error("{0}")]
 pub struct ConfigError(String);
 
+/// A configured token may do everything, and nothing slows down a caller that tries tokens out.
+const API_TOKEN_MIN_CHARS: usize = 16;
+
 fn refused<T>(why: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError(why.into()))
 }
@@ -35,6 +39,8 @@ pub struct Config {
     pub store: String,
     /// Where to listen.
     pub listen: SocketAddr,
+    /// The certificate that the server shows its clients; without one it speaks plain HTTP.
+    pub(crate) certificate: Option<Arc<Certificate>>,
     /// Tokens with the role admin.
     pub api_tokens: Vec<TokenDigest>,
     /// Hosts that requests may address; `None` for any.
@@ -49,6 +55,8 @@ pub struct Config {
     pub sse_max: usize,
     /// Connections at once.
     pub connections_max: usize,
+    /// The most that one token or one address may have of them, in percent.
+    caller_share_percent: u8,
     /// For a request's header.
     pub header_timeout: Duration,
     /// For a request's body.
@@ -78,12 +86,7 @@ impl Config {
             Ok(listen) => listen,
             Err(_) => return refused("listen must be an address and a port, such as 127.0.0.1:7171"),
         };
-        let tokens = settings.api_token.clone().unwrap_or_default();
-        let api_tokens: Vec<_> =
-            tokens.split(',').map(str::trim).filter(|token| !token.is_empty()).map(TokenDigest::of).collect();
-        if api_tokens.is_empty() && settings.api_token.is_some() {
-            return refused("api_token must not be empty");
-        }
+        let api_tokens = api_tokens(&settings)?;
         if api_tokens.is_empty() && !listen.ip().is_loopback() {
             return refused(format!(
                 "listening on {listen} needs an API token: set FF_API_TOKEN or FF_API_TOKEN_FILE, or listen on 127.0.0.1"
@@ -101,6 +104,7 @@ impl Config {
         Ok(Self {
             store,
             listen,
+            certificate: certificate(&settings)?,
             api_tokens,
             allowed_hosts,
             cors_origins: settings.cors_origins.clone().unwrap_or_default(),
@@ -108,6 +112,10 @@ impl Config {
             stream_ops_max: positive("stream_ops_max", settings.stream_ops_max)?,
             sse_max: positive("sse_max", settings.sse_max)?,
             connections_max: positive("connections_max", settings.connections_max)?,
+            caller_share_percent: match settings.caller_share_percent {
+                Some(percent @ 1..=100) => percent,
+                _ => return refused("caller_share_percent must be 1 to 100"),
+            },
             header_timeout: milliseconds("header_timeout_ms", settings.header_timeout_ms)?,
             body_timeout: milliseconds("body_timeout_ms", settings.body_timeout_ms)?,
             write_timeout: milliseconds("write_timeout_ms", settings.write_timeout_ms)?,
@@ -128,6 +136,14 @@ impl Config {
     /// Whether every caller that reaches the server is let in: no token is configured.
     pub fn open(&self) -> bool {
         self.api_tokens.is_empty()
+    }
+
+    /// The places of so many that one caller may have. Without tokens all callers are one, which has all.
+    pub(crate) fn share_of(&self, all: usize) -> usize {
+        match self.open() {
+            true => all,
+            false => (all.saturating_mul(self.caller_share_percent.into()) / 100).max(1),
+        }
     }
 
     /// The largest body of an operation that may have this many bytes at most.
@@ -159,6 +175,33 @@ impl Config {
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.redacted())
+    }
+}
+
+fn api_tokens(settings: &Settings) -> Result<Vec<TokenDigest>, ConfigError> {
+    let Some(text) = &settings.api_token else { return Ok(Vec::new()) };
+    let tokens: Vec<&str> = text.split(',').map(str::trim).filter(|token| !token.is_empty()).collect();
+    if tokens.is_empty() {
+        return refused("api_token must not be empty");
+    }
+    for (index, token) in tokens.iter().enumerate() {
+        let (number, length) = (index + 1, token.chars().count());
+        if length < API_TOKEN_MIN_CHARS {
+            return refused(format!(
+                "api_token: token {number} has {length} characters and could be guessed; it needs {API_TOKEN_MIN_CHARS} at \
+                 least, and `openssl rand -hex 32` makes a good one"
+            ));
+        }
+    }
+    Ok(tokens.into_iter().map(TokenDigest::of).collect())
+}
+
+fn certificate(settings: &Settings) -> Result<Option<Arc<Certificate>>, ConfigError> {
+    match (&settings.tls_cert_file, &settings.tls_key_file) {
+        (None, None) => Ok(None),
+        (Some(chain), Some(key)) => Certificate::load(chain, key).map(|read| Some(Arc::new(read))).map_err(ConfigError),
+        (Some(_), None) => refused("tls_cert_file needs tls_key_file, the key of the certificate"),
+        (None, Some(_)) => refused("tls_key_file needs tls_cert_file, the certificate of the key"),
     }
 }
 
@@ -308,7 +351,11 @@ mod tests {
         assert!(why(outside.clone()).contains("FF_API_TOKEN"));
         let empty = Settings { api_token: Some(" ".into()), ..outside.clone() };
         assert!(why(empty).contains("empty"));
-        let token = Settings { api_token: Some("t1,t2".into()), ..outside };
+        let short = Settings { api_token: Some(format!("{}, canary-t2", "a".repeat(16))), ..outside.clone() };
+        let refusal = why(short);
+        assert!(refusal.contains("token 2") && refusal.contains("openssl rand"), "{refusal}");
+        assert!(!refusal.contains("canary"), "{refusal}");
+        let token = Settings { api_token: Some(format!("{},{}", "a".repeat(16), "b".repeat(16))), ..outside };
         let config = Config::resolve(token, Settings::default()).unwrap();
         assert_eq!(config.api_tokens.len(), 2);
         assert!(!config.open() && config.allowed_hosts.is_none());
@@ -317,7 +364,7 @@ mod tests {
     #[test]
     fn secrets_come_from_files_and_are_never_shown() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "canary-token\n").unwrap();
+        std::fs::write(file.path(), "canary-token-of-16\n").unwrap();
         let settings = Settings {
             api_token_file: Some(file.path().into()),
             store: Some("valkey://u:canary-password@host".into()),
@@ -325,7 +372,7 @@ mod tests {
             ..Settings::default()
         };
         let config = Config::resolve(settings.clone(), Settings::default()).unwrap();
-        assert_eq!(config.api_tokens, [TokenDigest::of("canary-token")]);
+        assert_eq!(config.api_tokens, [TokenDigest::of("canary-token-of-16")]);
         assert!(!config.redacted().contains("canary"), "{}", config.redacted());
         assert!(config.redacted().contains("listen = \"127.0.0.1:7171\""));
         let both = Settings { api_token: Some("x".into()), ..settings };

@@ -67,7 +67,11 @@ settings! {
     startup_timeout_ms: u64, "FF_STARTUP_TIMEOUT_MS";
     /// Address and port to listen on; 127.0.0.1:7171 by default.
     listen: String, "FF_LISTEN";
-    /// Tokens with the role admin, separated by commas. Needed to listen on anything but loopback.
+    /// PEM file with the certificate of this server and those that lead to its authority; with it the server speaks TLS.
+    tls_cert_file: PathBuf, "FF_TLS_CERT_FILE";
+    /// PEM file with the key of the certificate, unencrypted.
+    tls_key_file: PathBuf, "FF_TLS_KEY_FILE";
+    /// Tokens with the role admin, of 16 characters at least, separated by commas. Needed to listen on anything but loopback.
     api_token: String, "FF_API_TOKEN";
     /// File that holds the API tokens.
     api_token_file: PathBuf, "FF_API_TOKEN_FILE";
@@ -107,6 +111,8 @@ settings! {
     sse_max: usize, "FF_SSE_MAX";
     /// Connections at once; further ones wait to be accepted.
     connections_max: usize, "FF_CONNECTIONS_MAX";
+    /// The most that one token, or one address, may have of the places for connections, long polls and viewers, in percent.
+    caller_share_percent: u8, "FF_CALLER_SHARE_PERCENT";
     /// A client must send its next request's header within this time.
     header_timeout_ms: u64, "FF_HEADER_TIMEOUT_MS";
     /// A client must send a body within this time.
@@ -172,6 +178,7 @@ const OTHER_VARIABLES: &[&str] = &[
     "FF_SERVER",
     "FF_TOKEN",
     "FF_TOKEN_FILE",
+    "FF_CA_FILE",
     "FF_PROFILE",
     "FF_NAMESPACE",
     "FF_OUTPUT",
@@ -188,20 +195,35 @@ pub enum LogFormat {
     Json,
 }
 
+/// The line and the key that a mistake is about. The line itself is not quoted, nor is a value, because it may be a secret.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
+    let key = text.lines().nth(before).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+    let named = key.filter(|key| error.message().contains("invalid") && !key.is_empty());
+    let message = error.message();
+    // What was found is the value; what was expected says enough.
+    let message = match message.split_once(", expected ") {
+        Some((_, "i64" | "u64" | "u32" | "u16" | "u8" | "usize")) => "must be a whole number".to_owned(),
+        Some((_, expected)) if message.starts_with("invalid") => format!("must be {expected}"),
+        _ => message.to_owned(),
+    };
+    format!("line {}: {}{message}", before + 1, named.map(|key| format!("{key} ")).unwrap_or_default())
+}
+
 impl Settings {
     /// The settings of a TOML file.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| {
-            // The message of a bad line quotes it, and the line may hold a secret.
-            ConfigError(format!("the configuration file: {}", error.message()))
-        })
+        toml::from_str(text).map_err(|error| ConfigError(format!("the configuration file: {}", place(text, &error))))
     }
 
     /// The settings of the file at this path.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError(format!("the configuration file {}: {error}", path.display())))?;
-        Self::from_toml(&text)
+        toml::from_str(&text).map_err(|error| {
+            ConfigError(format!("the configuration file {}, {}", path.display(), place(&text, &error)))
+        })
     }
 
     /// Refuses `FF_*` variables that are a setting misspelt, and names those that are unknown. An orchestrator puts
@@ -274,6 +296,7 @@ impl Settings {
             stream_ops_max: Some(1_024),
             sse_max: Some(10_000),
             connections_max: Some(16_384),
+            caller_share_percent: Some(50),
             header_timeout_ms: Some(30_000),
             body_timeout_ms: Some(30_000),
             write_timeout_ms: Some(30_000),

@@ -10,7 +10,6 @@ use ff_core::op::list_events::{Args, Outcome};
 use ff_core::{Error, Result};
 use ff_engine::{Caller, EventWatch};
 use hyper::{HeaderMap, Response};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::{PING, last_event_id, ping, respond, trouble};
@@ -20,6 +19,7 @@ use crate::arguments;
 use crate::auth::Credential;
 use crate::feeds::event;
 use crate::route::Route;
+use crate::shares::Place;
 
 /// A hint may be lost, so a subscriber that was told nothing reads all the same, this seldom: viewers that wait must not
 /// be a load on the store.
@@ -40,7 +40,7 @@ pub(crate) async fn events(
     if let Some(cursor) = last_event_id(headers)? {
         args.cursor = Some(cursor.to_owned());
     }
-    let place = app.pools.sse.enter()?;
+    let place = app.pools.sse.enter(&caller)?;
     args.wait_ms = Some(0);
     let watch = app.engine.watch_events();
     // A refusal belongs into the status of the answer, so the first look comes before its head.
@@ -76,7 +76,7 @@ struct Subscriber {
     look_at: Instant,
     waiting: VecDeque<Bytes>,
     ended: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place<String>,
 }
 
 impl Subscriber {

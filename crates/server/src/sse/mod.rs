@@ -80,7 +80,7 @@ pub(crate) async fn execution(
         (None, Some(after)) => after.parse().map_err(|_| Error::invalid("after", "must be an id of this stream"))?,
         (None, None) => FrameId::START,
     };
-    let place = app.pools.sse.enter()?;
+    let place = app.pools.sse.enter(&caller)?;
     let seen = Seen { after, paused: false };
     // A refusal belongs into the status of the answer, so the first look comes before its head.
     let first = app.engine.follow(&caller, &id, seen, PAGE, 0).await?;

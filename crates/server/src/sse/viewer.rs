@@ -9,13 +9,14 @@ use ff_core::{ExecutionId, Result};
 use ff_engine::{Caller, JournalSeen, Seen, StreamUpdate};
 use futures_util::Stream;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::{PING, ping, trouble};
 use crate::app::App;
 use crate::auth::Credential;
 use crate::feeds::{PAGE, Shown, event, render};
+use crate::shares::Place;
 
 /// A viewer of a journal looks again after this long, whatever it heard.
 const JOURNAL_WAIT_MS: i64 = 15_000;
@@ -38,7 +39,7 @@ pub(super) struct Viewer {
     caught_up: bool,
     ended: bool,
     ping_at: Instant,
-    _place: OwnedSemaphorePermit,
+    _place: Place<String>,
 }
 
 impl Viewer {
@@ -47,7 +48,7 @@ impl Viewer {
         (caller, credential): (Caller, Credential),
         id: ExecutionId,
         (seen, journal): (Seen, Option<JournalSeen>),
-        place: OwnedSemaphorePermit,
+        place: Place<String>,
     ) -> Self {
         Self {
             app,

@@ -32,6 +32,16 @@ async fn create(admin: &Client, name: &str, more: Value) -> Value {
 }
 
 #[tokio::test]
+async fn other_methods_are_told_that_messages_are_posted() {
+    let server = Running::start(with_tokens()).await;
+    let refused = server.client_with(ADMIN).send(hyper::Method::PATCH, "/v1/hooks/h", "").await;
+    assert_eq!(refused.status, 405);
+    let allowed = refused.headers["allow"].to_str().unwrap().to_owned();
+    assert!(["GET", "DELETE", "POST"].iter().all(|method| allowed.contains(method)), "{allowed}");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_signed_message_creates_an_execution_once_and_needs_no_token() {
     let server = Running::start(with_tokens()).await;
     let (admin, stranger) = (server.client_with(ADMIN), server.client());

@@ -58,3 +58,17 @@ async fn a_call_that_says_nothing_needs_no_body_unless_another_page_made_it() {
     assert_eq!((packed.status, packed.code().as_str()), (415, "unsupported_media_type"));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_worker_renews_as_many_leases_in_one_call_as_it_may_name() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let fence = json!({ "attempt": 0, "lease_id": "0190a0a0-0000-7000-8000-000000000000", "epoch": 1 });
+    let lease = json!({ "execution_id": "0000-0190a0a0-0000-7000-8000-000000000000", "fence": fence });
+    let leases = |count: usize| json!({ "leases": vec![lease.clone(); count] });
+    let all = client.post("/v1/leases/renew", &leases(ff_core::limits::RENEWALS_MAX)).await.ok();
+    assert_eq!(all["results"].as_array().map(Vec::len), Some(ff_core::limits::RENEWALS_MAX));
+    let refused = client.post("/v1/leases/renew", &leases(ff_core::limits::RENEWALS_MAX + 1)).await;
+    assert_eq!((refused.status, refused.json()["details"]["field"].as_str()), (400, Some("leases")));
+    server.stop().await;
+}

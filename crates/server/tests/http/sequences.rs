@@ -49,6 +49,22 @@ mod valkey {
     ff_sequences::tests!(open());
 }
 
+/// A server for each sequence, on one Valkey Cluster.
+mod valkey_cluster {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    static CLUSTER: OnceLock<ff_testkit::valkey::Cluster> = OnceLock::new();
+
+    async fn open() -> (Client, Running) {
+        let url = CLUSTER.get_or_init(ff_testkit::valkey::Cluster::start).url();
+        serve(Arc::new(ff_store_valkey::ValkeyStore::open(&url).await.unwrap())).await
+    }
+
+    ff_sequences::tests!(open());
+}
+
 /// Any request at any server: two of them on one Valkey, request by request in turn.
 mod two_servers_on_valkey {
     use super::*;

@@ -14,7 +14,7 @@ use crate::support::{Answer, Client, Running, settings, within};
 
 /// Every document but the registration of servers, which lives by the clock, and what the audit log keeps of acts that
 /// were refused.
-fn documents(store: &MemoryStore) -> Vec<(String, Bytes)> {
+pub(crate) fn documents(store: &MemoryStore) -> Vec<(String, Bytes)> {
     store.inspect(|contents| {
         let all = contents
             .partitions()

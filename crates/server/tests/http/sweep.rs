@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN, Answer, Client, Running, with_tokens};
 
-const NOBODY: &str = "0000-0190a0a0-0000-7000-8000-000000000000";
+pub(crate) const NOBODY: &str = "0000-0190a0a0-0000-7000-8000-000000000000";
 const PLAIN: &str = "0190a0a0-0000-7000-8000-000000000000";
 
 /// A path of a route, with these executions and flows in it.
-fn path(info: &OperationInfo, execution: &str, flow: &str, waitpoint: &str) -> String {
+pub(crate) fn path(info: &OperationInfo, execution: &str, flow: &str, waitpoint: &str) -> String {
     let filled = info.path.replace("{execution_id}", execution).replace("{flow_id}", flow);
     let filled = filled.replace("{waitpoint_id}", waitpoint).replace("{grant_id}", PLAIN).replace("{bulk_id}", PLAIN);
     let filled = filled.replace("{attempt}", "0").replace("{instance_id}", "w1");
@@ -19,7 +19,7 @@ fn path(info: &OperationInfo, execution: &str, flow: &str, waitpoint: &str) -> S
 }
 
 /// The least body an operation can be read from.
-fn body(name: &str, execution: &str) -> Value {
+pub(crate) fn body(name: &str, execution: &str) -> Value {
     let fence = json!({ "attempt": 0, "lease_id": PLAIN, "epoch": 1 });
     match name {
         "complete" | "delay" | "wait_children" | "create_pending_waitpoint" => match name {
@@ -67,7 +67,7 @@ fn body(name: &str, execution: &str) -> Value {
     }
 }
 
-async fn send(client: &Client, info: &OperationInfo, path: &str, body: impl Into<Bytes>) -> Answer {
+pub(crate) async fn send(client: &Client, info: &OperationInfo, path: &str, body: impl Into<Bytes>) -> Answer {
     let method = info.method.as_str().parse().unwrap();
     let body = if matches!(info.method, Method::Get | Method::Delete) { Bytes::new() } else { body.into() };
     client.with("content-type", "application/json").send(method, path, body).await

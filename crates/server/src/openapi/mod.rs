@@ -1,5 +1,8 @@
 //! The OpenAPI document, made from the table of operations and the schemas of their arguments and answers.
 
+mod rules;
+mod variants;
+
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -66,11 +69,17 @@ pub fn document() -> Value {
     }
     let problem = generator.subschema_for::<answer::Problem<'static>>().to_value();
     let mut schemas = generator.take_definitions(true);
+    variants::name_all(&mut schemas);
     keep_reachable(&mut schemas, &[Value::Object(paths.clone()), problem.clone()]);
+    rules::add_all(&mut paths, &mut schemas);
     // Answers have the field and no reader takes it back, so that the schema for reading leaves it out.
     if let Some(properties) = schemas.get_mut("Content").and_then(|content| content["properties"].as_object_mut()) {
         let readable = "The payload once more, readable, when the bytes are JSON.";
         properties.insert("payload".into(), json!({ "description": readable }));
+    }
+    for operation in paths.values_mut().filter_map(Value::as_object_mut).flat_map(|methods| methods.values_mut()) {
+        // Linters and generators want to see that a call can be refused; `default` says the same of its failures.
+        operation["responses"]["4XX"] = json!({ "$ref": "#/components/responses/Problem" });
     }
     let tags: Vec<Value> =
         TAGS.iter().map(|(name, description)| json!({ "name": name, "description": description })).collect();
@@ -264,7 +273,7 @@ fn responses(info: &OperationInfo, outcome: Value) -> Value {
         content["*/*"] = json!({ "schema": {} });
     }
     if info.event_stream {
-        content[EVENT_STREAM] = json!({ "schema": { "type": "string" } });
+        content[EVENT_STREAM] = events();
     }
     let mut responses = json!({
         "200": { "description": "Done.", "content": content },
@@ -283,8 +292,15 @@ fn responses(info: &OperationInfo, outcome: Value) -> Value {
     responses
 }
 
+/// A stream of events. Some readers take the schema for that of the whole text, others for that of each event: so it has
+/// no type.
+fn events() -> Value {
+    json!({ "schema": { "description": "Server-sent events, each with `event`, `data` and, where it has one, `id`." } })
+}
+
 fn execution_stream() -> Value {
-    let id = json!({ "name": "execution_id", "in": "path", "required": true, "schema": { "type": "string" } });
+    let id = json!({ "name": "execution_id", "in": "path", "required": true,
+        "schema": { "$ref": "#/components/schemas/ExecutionId" } });
     let steps = json!({
         "name": "steps", "in": "query", "schema": { "type": "integer", "minimum": 0 },
         "description": "Show the journal, too, behind the entry with this number.",
@@ -307,7 +323,7 @@ fn execution_stream() -> Value {
             header("Last-Event-ID", "The last event that is known; the answer begins after it."),
         ],
         "responses": {
-            "200": { "description": "Events.", "content": { EVENT_STREAM: { "schema": { "type": "string" } } } },
+            "200": { "description": "Events.", "content": { EVENT_STREAM: events() } },
             "default": { "$ref": "#/components/responses/Problem" },
         },
     })
