@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     approve, audit, bench, budget, bulk, call, cancel, change, completions, count, decide, diff, doctor, events,
-    exit_codes, explain, flow, fork, get, hook, lane, ls, mcp, provider, quota, replay, result, rotate_secret,
-    schedule, server, signal, steps, submit, subscription, tail, token, top, wait, worker,
+    exit_codes, explain, flow, fork, get, hook, lane, ls, mcp, profile, provider, quota, replay, result, rotate_secret,
+    schedule, server, signal, steps, submit, subscription, tail, token, top, wait, whoami, worker,
 };
 use crate::target::Target;
 use crate::{dev, task};
@@ -21,7 +21,8 @@ Examples:
   ff ls --state failed                    find what went wrong
   ff explain ID                           ask why something does not run
 
-The server's address comes from --server, FF_SERVER or a profile. `ff help exit-codes` lists the exit codes.")]
+The server's address comes from --server, FF_SERVER or a profile. Options of the deployment and the output may also
+stand before the command. `ff help exit-codes` lists the exit codes.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -118,6 +119,10 @@ pub(crate) enum Command {
     Task(task::Arguments),
     /// Create, list and revoke API tokens
     Token(Box<Targeted<token::Arguments>>),
+    /// Say which deployment commands go to, and on whose behalf
+    Whoami(Box<Targeted<whoami::Arguments>>),
+    /// List the deployments that are known by name, and choose one
+    Profile(Box<Targeted<profile::Arguments>>),
     /// Sign waitpoint tokens with a new secret
     RotateSecret(Box<Targeted<rotate_secret::Arguments>>),
     /// See administrative acts, and the callers that made them

@@ -15,7 +15,7 @@ use ff_core::JsonText;
 use flowfabric::op::create_execution;
 use flowfabric::op::create_flow::Args;
 use flowfabric::op::{GraphEdge, NodeRequest};
-use flowfabric::{CapabilitySet, JoinPolicy, Policy};
+use flowfabric::{CapabilitySet, JoinPolicy, PolicyRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -56,7 +56,7 @@ struct Node<V> {
     #[serde(default)]
     budgets: Vec<String>,
     quota: Option<String>,
-    policy: Option<Policy>,
+    policy: Option<PolicyRequest>,
     join: Option<JoinPolicy>,
     #[serde(default)]
     after: Vec<After>,
@@ -106,11 +106,22 @@ fn json<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
 
 fn yaml<T: DeserializeOwned>(name: &str, text: &str) -> Result<T> {
     serde_saphyr::from_str(text).map_err(|error| {
-        let why = error.without_snippet().to_string();
+        let why = in_our_words(&error.without_snippet().to_string());
         let Some(location) = error.location() else { return Failure::usage(format!("{name}: {why}")).advice(ADVICE) };
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         malformed(name, place(location.line()), place(location.column()), &why).advice(ADVICE)
     })
+}
+
+/// What the reader of YAML says, in words of this file.
+fn in_our_words(why: &str) -> String {
+    let words = [
+        ("string scalar", "a text"),
+        ("scalar", "a single value"),
+        ("mapping start", "names with values"),
+        ("sequence start", "a list"),
+    ];
+    words.iter().fold(why.to_owned(), |why, (theirs, ours)| why.replace(theirs, ours))
 }
 
 /// A refusal that the engine would give, by the node it is about.
@@ -131,7 +142,7 @@ fn request<V>(name: &str, file: FlowFile<V>, text: impl Fn(V) -> ff_core::Result
         let bad = |error: ff_core::Error| refused(name, &error.with("node", &node_name));
         let mut policy = node.policy.unwrap_or_default();
         // So that a program run by `ff worker` can say that no retry would help.
-        policy.retry.spare_permanent();
+        policy.retry.get_or_insert_default().spare_permanent.get_or_insert(true);
         let request = create_execution::Args {
             kind: node.kind,
             input: node.input.map(&text).transpose().map_err(bad)?,
@@ -215,6 +226,8 @@ nodes:
         assert!(unknown.contains("argument:4:5") && unknown.contains("lnae"), "{unknown}");
         let wrong = why("nodes:\n  a:\n    kind: k\n    priority: high\n");
         assert!(wrong.contains("argument:4:15"), "{wrong}");
+        assert!(why("nodes: 1\n").contains("expected names with values"), "{}", why("nodes: 1\n"));
+        assert!(why("nodes:\n  a: { kind: [\n").contains("expected a text"));
         let json = why("{\n \"nodes\": {\n  \"a\": {\"kind\": 1}}}");
         assert!(json.contains("argument:3:17"), "{json}");
     }

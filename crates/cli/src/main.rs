@@ -21,6 +21,7 @@ mod submission;
 mod target;
 mod task;
 mod watch;
+mod word_order;
 mod worker;
 
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match arguments::Arguments::try_parse() {
+    match arguments::Arguments::try_parse_from(word_order::arrange(std::env::args_os())) {
         Ok(arguments) => command::run(arguments.command),
         Err(error) if error.use_stderr() && asks_for_json(std::env::args()) => {
             let words = error.to_string();

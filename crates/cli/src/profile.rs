@@ -9,6 +9,7 @@
 //! [profiles.production]
 //! server = "https://flowfabric.example.com"
 //! token_file = "/run/secrets/flowfabric"
+//! ca_file = "/etc/flowfabric/ca.pem"
 //! namespace = "team-a"
 //! ```
 
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ff_core::op::parts::Secret;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::target::read_token;
@@ -29,6 +30,8 @@ pub(crate) struct Profile {
     pub(crate) server: Option<String>,
     token: Option<Secret>,
     token_file: Option<PathBuf>,
+    /// The authorities to trust for it instead of the system's.
+    pub(crate) ca_file: Option<PathBuf>,
     /// The namespace of commands that name none.
     pub(crate) namespace: Option<String>,
 }
@@ -60,12 +63,7 @@ impl Profile {
     }
 
     fn from_file(path: &Path, name: Option<&str>) -> Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(Failure::usage(format!("{} cannot be read: {error}", path.display()))),
-        };
-        Self::choose(parse(&text, path)?, path, name)
+        Self::choose(parse(&read(path)?, path)?, path, name)
     }
 
     fn choose(mut file: File, path: &Path, name: Option<&str>) -> Result<Self> {
@@ -75,6 +73,66 @@ impl Profile {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             Failure::usage(format!("{} has no profile {wanted:?}", path.display())).advice(format!("It has: {known}."))
         })
+    }
+}
+
+/// A profile as it is listed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Known {
+    pub(crate) name: String,
+    /// Its address, without a password.
+    pub(crate) server: Option<String>,
+    pub(crate) namespace: Option<String>,
+    /// Whether it has a token; which one is never shown.
+    pub(crate) has_token: bool,
+    pub(crate) is_default: bool,
+}
+
+/// All profiles, by name.
+pub(crate) fn known() -> Result<Vec<Known>> {
+    match path() {
+        Some(path) => Ok(list(parse(&read(&path)?, &path)?)),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn list(file: File) -> Vec<Known> {
+    let shown = |(name, profile): (String, Profile)| Known {
+        is_default: file.default.as_ref() == Some(&name),
+        name,
+        server: profile.server.map(|server| ff_stores::redacted(&server)),
+        namespace: profile.namespace,
+        has_token: profile.token.is_some() || profile.token_file.is_some(),
+    };
+    file.profiles.into_iter().map(shown).collect()
+}
+
+/// Makes a profile the default one. The rest of the file stays as it is, comments included.
+pub(crate) fn use_by_default(name: &str) -> Result<()> {
+    let path = path().ok_or_else(|| Failure::usage("there is no home folder, so there are no profiles"))?;
+    let text = read(&path)?;
+    Profile::choose(parse(&text, &path)?, &path, Some(name))?;
+    std::fs::write(&path, with_default(&text, name))
+        .map_err(|error| Failure::usage(format!("{} cannot be written: {error}", path.display())))
+}
+
+fn with_default(text: &str, name: &str) -> String {
+    let line = format!("default = {}", toml::Value::from(name));
+    let is_default = |line: &str| line.split_once('=').is_some_and(|(key, _)| key.trim() == "default");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let tables = lines.iter().position(|line| line.trim_start().starts_with('[')).unwrap_or(lines.len());
+    match lines[..tables].iter().position(|line| is_default(line)) {
+        Some(place) => lines[place] = &line,
+        None => lines.insert(0, &line),
+    }
+    lines.join("\n") + "\n"
+}
+
+fn read(path: &Path) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Failure::usage(format!("{} cannot be read: {error}", path.display()))),
     }
 }
 
@@ -120,6 +178,20 @@ mod tests {
     fn an_unknown_profile_names_those_there_are() {
         let text = load(FILE, Some("c")).unwrap_err().text().unwrap();
         assert!(text.contains("\"c\"") && text.contains("a, b"), "{text}");
+    }
+
+    #[test]
+    fn profiles_are_listed_without_their_tokens() {
+        let listed = list(parse(FILE, Path::new("config.toml")).unwrap());
+        let short: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.has_token, one.is_default)).collect();
+        assert_eq!(short, [("a", false, true), ("b", true, false)]);
+    }
+
+    #[test]
+    fn another_default_leaves_the_rest_as_it_is() {
+        let text = "# ours\ndefault = 'a' # for now\n\n[profiles.a]\n[profiles.b]\n";
+        assert_eq!(with_default(text, "b"), "# ours\ndefault = \"b\"\n\n[profiles.a]\n[profiles.b]\n");
+        assert_eq!(with_default("[profiles.b]\n", "b"), "default = \"b\"\n[profiles.b]\n");
     }
 
     #[test]

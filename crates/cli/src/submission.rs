@@ -1,7 +1,7 @@
 //! The common arguments of submissions: `ff submit` and `ff task child`.
 
 use flowfabric::op::create_execution::Args;
-use flowfabric::{CapabilitySet, ConcurrencyLimit, SdkError};
+use flowfabric::{CapabilitySet, ConcurrencyLimit, PolicyRequest, SdkError};
 
 use crate::failure::Result;
 use crate::input::{self, Payload, SOURCE, Source};
@@ -20,7 +20,7 @@ pub(crate) struct Work {
 }
 
 /// The terms of an execution, whatever the work is.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Terms {
     /// The input is bytes of this type, not JSON
     #[arg(long, value_name = "TYPE")]
@@ -40,6 +40,9 @@ pub(crate) struct Terms {
     /// A budget it is charged to; may be repeated
     #[arg(long = "budget", value_name = "NAME")]
     budgets: Vec<String>,
+    /// What it may spend of its budgets: it starts only while that fits; may be repeated
+    #[arg(long = "estimate", value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
+    estimate: Vec<(String, i64)>,
     /// The quota it runs under
     #[arg(long, value_name = "NAME")]
     quota: Option<String>,
@@ -56,7 +59,7 @@ pub(crate) struct Terms {
     #[arg(long, value_name = "COUNT")]
     retries: Option<u32>,
     /// How long one attempt may run; over what --policy says
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long, visible_alias = "timeout", value_name = "SPAN", value_parser = span::parse)]
     attempt_timeout: Option<i64>,
     /// Retries, timeouts and the rest
     #[arg(long, value_name = SOURCE)]
@@ -76,6 +79,12 @@ impl Work {
 }
 
 impl Terms {
+    /// Whether any term is named.
+    pub(crate) fn are_given(&self) -> Result<bool> {
+        Ok(self.content_type.is_some()
+            || self.request_without_input("")? != Self::default().request_without_input("")?)
+    }
+
     /// The request for work of a kind with its input.
     pub(crate) fn request(&self, kind: &str, input: Option<&Source>) -> Result<Args> {
         let payload = Payload::read(input, self.content_type.clone())?;
@@ -90,12 +99,18 @@ impl Terms {
     fn request_without_input(&self, kind: &str) -> Result<Args> {
         let mut policy = match &self.policy {
             Some(source) => policy(source)?,
-            None => flowfabric::Policy::default(),
+            None => PolicyRequest::default(),
         };
-        policy.retry.max_retries = self.retries.unwrap_or(policy.retry.max_retries);
-        policy.timeout.attempt_timeout_ms = self.attempt_timeout.or(policy.timeout.attempt_timeout_ms);
+        let retry = policy.retry.get_or_insert_default();
+        retry.max_retries = self.retries.or(retry.max_retries);
         // So that a program run by `ff worker` can say that no retry would help.
-        policy.retry.spare_permanent();
+        retry.spare_permanent.get_or_insert(true);
+        if self.attempt_timeout.is_some() {
+            policy.timeout.get_or_insert_default().attempt_timeout_ms = self.attempt_timeout;
+        }
+        if !self.estimate.is_empty() {
+            policy.estimate = Some(self.estimate.iter().cloned().collect());
+        }
         let capabilities = CapabilitySet::new(self.capabilities.iter().cloned()).map_err(SdkError::from)?;
         Ok(Args {
             kind: kind.to_owned(),
@@ -121,7 +136,7 @@ fn limit(text: &str) -> std::result::Result<ConcurrencyLimit, String> {
     Ok(ConcurrencyLimit { key: key.to_owned(), limit, ..Default::default() })
 }
 
-fn policy(source: &Source) -> Result<flowfabric::Policy> {
+fn policy(source: &Source) -> Result<PolicyRequest> {
     let text = source.read_text()?;
     serde_json::from_str(&text).map_err(|error| {
         input::malformed(&format!("policy {}", source.name()), error.line(), error.column(), &error)

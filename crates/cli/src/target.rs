@@ -24,6 +24,9 @@ pub(crate) struct Target {
     /// A file with the API token
     #[arg(long, env = "FF_TOKEN_FILE", value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
+    /// A PEM file with the authorities to trust for an https:// server instead of the system's
+    #[arg(long, env = "FF_CA_FILE", value_name = "FILE", global = true)]
+    ca_file: Option<PathBuf>,
     /// A profile of ~/.config/flowfabric/config.toml
     #[arg(long, env = "FF_PROFILE", value_name = "NAME", global = true)]
     profile: Option<String>,
@@ -47,6 +50,7 @@ fn secret(text: &str) -> Result<Secret, String> {
 pub(crate) struct Destination {
     pub(crate) server: String,
     pub(crate) token: Option<Secret>,
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) namespace: Option<String>,
 }
 
@@ -75,7 +79,9 @@ impl Target {
             Some(_) => own,
             None => own.map_or_else(|| profile.token(), |token| Ok(Some(token)))?,
         };
+        let own_ca_file = self.ca_file.clone().filter(|file| !file.as_os_str().is_empty());
         Ok(Destination {
+            ca_file: own_ca_file.or(profile.ca_file.filter(|_| server.is_none())),
             server: server.or(profile.server).unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
             token,
             namespace: self.namespace.clone().filter(|name| !name.is_empty()).or(profile.namespace),

@@ -42,7 +42,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while ended < 6 {
         if let Happening::Event(view) = events.next().await? {
             let event = view.event;
-            println!("{} {}: {}", event.execution_kind, event.execution_id, event.event_type);
+            let id = event.execution_id.map(|id| id.to_string()).unwrap_or_default();
+            println!("{} {id}: {}", event.execution_kind, event.event_type);
             ended += 1;
         }
     }

@@ -1,5 +1,6 @@
 //! From an address to a client.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ff_core::Error;
@@ -9,7 +10,7 @@ use ff_engine::{Engine, Options};
 use crate::client::Client;
 use crate::error::{Result, SdkError};
 use crate::retry::RetryPolicy;
-use crate::transport::{Connection, Http, InProcess};
+use crate::transport::{Connection, Http, InProcess, exposes_token};
 
 impl Client {
     /// Connects to what an address names: `sqlite://./flowfabric.db`, `valkey://host`, `postgres://host/database` or
@@ -41,6 +42,7 @@ impl Client {
 pub struct ClientBuilder {
     url: String,
     token: Option<String>,
+    ca_file: Option<PathBuf>,
     namespace: Option<String>,
     retry: RetryPolicy,
     engine: Options,
@@ -49,13 +51,22 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     pub(crate) fn new(url: &str) -> Self {
         let engine = Options { address: format!("embedded:{}", std::process::id()), ..Options::default() };
-        Self { url: url.to_owned(), token: None, namespace: None, retry: RetryPolicy::default(), engine }
+        let (token, ca_file, namespace) = (None, None, None);
+        Self { url: url.to_owned(), token, ca_file, namespace, retry: RetryPolicy::default(), engine }
     }
 
     /// The API token for a server. Without it, `FF_TOKEN` is used where it is set.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
+        self
+    }
+
+    /// A PEM file with the authorities to trust for an `https://` server instead of the system's. Without it,
+    /// `FF_CA_FILE` is used where it is set.
+    #[must_use]
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(file.into());
         self
     }
 
@@ -88,13 +99,21 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether the token would be sent to another machine over plain HTTP, where others may read it. Connecting then logs a
+    /// warning.
+    pub fn exposes_token(&self) -> bool {
+        self.token.is_some() && exposes_token(&self.url)
+    }
+
     /// Connects. An engine in this process opens its store and starts; a server is asked what it is.
     pub async fn connect(self) -> Result<Client> {
         let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);
         let connection = match scheme {
             Some("http" | "https") => {
                 let token = self.token.or_else(|| std::env::var("FF_TOKEN").ok().filter(|token| !token.is_empty()));
-                Connection::Http(Http::new(&self.url, token.as_deref())?)
+                let set = || std::env::var_os("FF_CA_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+                let ca_file = self.ca_file.or_else(set);
+                Connection::Http(Http::new(&self.url, token.as_deref(), ca_file.as_deref())?)
             }
             _ => {
                 if self.token.is_some() {

@@ -13,7 +13,7 @@ use ff_core::op::{
     release_execution, remove_execution, replay_execution, resume_execution, revoke_lease, set_tags, tail_stream,
     wait_execution,
 };
-use ff_core::stream::{FrameId, StreamFrames};
+use ff_core::stream::{FrameBound, FrameId, StreamFrames};
 use ff_core::text::Tags;
 use ff_core::waitpoint::PendingWaitpointInfo;
 use ff_core::{AttemptIndex, ExecutionId, PublicState, SignalOutcome, limits};
@@ -143,21 +143,36 @@ impl Execution {
         Tail::new(self.client.clone(), self.id, after)
     }
 
-    /// Frames of one attempt, from the first on.
-    pub async fn read_stream(&self, attempt: AttemptIndex, count: usize) -> Result<StreamFrames> {
-        let args = read_stream::Args { execution_id: self.id, attempt, from: None, to: None, limit: Some(count) };
+    /// Frames of one attempt, both ends included, at most `count` of them: 1 to 10,000, over HTTP 1,000.
+    ///
+    /// ```
+    /// # async fn example(execution: flowfabric::Execution) -> flowfabric::Result<()> {
+    /// use flowfabric::{AttemptIndex, FrameBound};
+    /// let all = execution.read_stream(AttemptIndex(0), FrameBound::First, FrameBound::Last, 1_000).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn read_stream(
+        &self,
+        attempt: AttemptIndex,
+        from: FrameBound,
+        to: FrameBound,
+        count: usize,
+    ) -> Result<StreamFrames> {
+        let (from, to) = (Some(from.as_text()), Some(to.as_text()));
+        let args = read_stream::Args { execution_id: self.id, attempt, from, to, limit: Some(count) };
         self.client.call::<ReadStream>(args).await
     }
 
-    /// Frames of one attempt after a certain one, waiting for the first of them.
-    pub async fn tail_stream(&self, after: FrameId, wait: Duration) -> Result<StreamFrames> {
-        let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).min(limits::TAIL_WAIT_MAX_MS);
+    /// Frames of one attempt after a certain one, at most `count` of them, waiting for the first. A wait of more than 30
+    /// seconds is refused (`invalid`); [`tail`](Execution::tail) follows a stream for as long as it grows.
+    pub async fn tail_stream(&self, after: FrameId, wait: Duration, count: usize) -> Result<StreamFrames> {
         let args = tail_stream::Args {
             execution_id: self.id,
             attempt: after.attempt,
             after: Some(after),
-            wait_ms: Some(wait_ms),
-            limit: None,
+            wait_ms: Some(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)),
+            limit: Some(count),
         };
         self.client.call::<TailStream>(args).await
     }

@@ -66,7 +66,7 @@ pub use ff_macros::task;
 
 pub use ff_core::budget::{BudgetAnswer, BudgetQuestionView, HardAction, Limits};
 pub use ff_core::bulk::{BulkAction, BulkState};
-pub use ff_core::event::{Event, EventKind, EventType};
+pub use ff_core::event::{Breach, BreachLevel, Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::hook::HookScheme;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
@@ -84,6 +84,7 @@ pub use ff_core::policy::FallbackTier;
 pub use ff_core::policy::Policy;
 pub use ff_core::schedule;
 pub use ff_core::schedule::{CatchUp, Overlap, ScheduleSpec, ScheduleState};
+pub use ff_core::stream::FrameBound;
 pub use ff_core::subscription;
 pub use ff_core::subscription::SubscriptionState;
 pub use ff_core::text::Tags;
@@ -92,8 +93,9 @@ pub use ff_core::{
     AnyOf, AttemptIndex, BlockingReason, BudgetStatus, BulkId, CancelFlowPolicy, CancelFlowResult, CapabilitySet,
     Class, Code, ConcurrencyLimit, Condition, ConditionMatcher, CountCondition, Distinct, Error, ExecutionId, FlowId,
     FrameId, FrameMode, JoinPolicy, JsonText, LaneState, LaneView, LeaseEpoch, LeaseId, OnSatisfied, PartitionConfig,
-    PublicState, Quorum, QuotaStatus, ReportUsageResult, ResumeSignal, Role, SignalEffect, SignalId, SignalOutcome,
-    StreamFrame, StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView, limits,
+    PolicyRequest, PublicState, Quorum, QuotaStatus, ReportUsageResult, ResumeSignal, RetryRequest, Role, SignalEffect,
+    SignalId, SignalOutcome, StreamFrame, StreamFrames, SuspendReason, TimeoutBehavior, WaitpointId, WorkerView,
+    limits,
 };
 pub use ff_engine::{Engine, Options as EngineOptions, Serves};
 pub use tokio_util::sync::CancellationToken;

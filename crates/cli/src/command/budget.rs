@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::budget::{CalendarUnit, CalendarWindow, Enforcement, HardAction, SoftAction};
+use ff_core::budget::{BudgetTemplate, CalendarUnit, CalendarWindow, Enforcement, HardAction, SoftAction};
 use flowfabric::op::{
     CreateBudget, DeleteBudget, GetBudgetTree, ListBudgets, ListReservations, ReportBudgetUsage, create_budget,
     delete_budget, get_budget_tree, list_budgets, list_reservations, report_budget_usage, update_budget,
@@ -35,6 +35,8 @@ enum Verb {
 Examples:
   ff budget create team-a --hard tokens=1000000 --soft tokens=800000 --reset 1d
   ff budget create trial --hard cents=500 --on-hard fail
+  ff budget create hourly --hard tokens=50000 --rolling 1h
+  ff budget create acme --hard cents=90000 --per tag:customer --each-hard cents=500 --each-reset 1d
   ff budget create watched --hard tokens=1000 --enforcement observe")]
     Create(Box<Create>),
     /// List budgets
@@ -144,6 +146,14 @@ struct Create {
     /// The time zone whose midnight counts [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "calendar")]
     time_zone: Option<String>,
+    /// Usage counts for this long after it was spent, and leaves bit by bit
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with_all = ["reset", "calendar"])]
+    rolling: Option<i64>,
+    /// A budget of its own for each value of a tag, made by its first use
+    #[arg(long, value_name = "tag:NAME", requires = "each_hard")]
+    per: Option<String>,
+    #[command(flatten)]
+    each: EachArguments,
 }
 
 #[derive(Debug, clap::Args)]
@@ -170,6 +180,55 @@ struct Update {
     /// The time zone whose midnight counts [default: UTC]
     #[arg(long, value_name = "ZONE", requires = "calendar")]
     time_zone: Option<String>,
+    /// Usage counts for this long after it was spent, and leaves bit by bit
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with_all = ["reset", "calendar"])]
+    rolling: Option<i64>,
+    #[command(flatten)]
+    each: EachArguments,
+}
+
+/// The definition of the budgets that stand under one for the values of a tag.
+#[derive(Debug, clap::Args)]
+struct EachArguments {
+    /// A hard limit of each of them; may be repeated
+    #[arg(long, value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
+    each_hard: Vec<(String, i64)>,
+    /// A soft limit of each of them; may be repeated
+    #[arg(long, value_name = "DIMENSION=AMOUNT", value_parser = input::amount)]
+    each_soft: Vec<(String, i64)>,
+    /// What happens at a hard limit of one of them
+    #[arg(long, value_name = "ACTION", value_parser = one_of!(HardAction))]
+    each_on_hard: Option<HardAction>,
+    /// The usage of each of them returns to nothing this often
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    each_reset: Option<i64>,
+    /// The usage of each of them counts for this long
+    #[arg(long, value_name = "SPAN", value_parser = span::parse, conflicts_with = "each_reset")]
+    each_rolling: Option<i64>,
+}
+
+impl EachArguments {
+    fn is_empty(&self) -> bool {
+        let limits = self.each_hard.is_empty() && self.each_soft.is_empty();
+        limits && self.each_on_hard.is_none() && self.each_reset.is_none() && self.each_rolling.is_none()
+    }
+
+    /// Puts what was given in the place of what there is.
+    fn upon(self, mut template: BudgetTemplate) -> BudgetTemplate {
+        for (dimension, amount) in self.each_hard {
+            template.dimensions.entry(dimension).or_default().hard = amount;
+        }
+        for (dimension, amount) in self.each_soft {
+            template.dimensions.entry(dimension).or_default().soft = amount;
+        }
+        template.on_hard = self.each_on_hard.unwrap_or(template.on_hard);
+        if self.each_reset.is_some() || self.each_rolling.is_some() {
+            template.reset_interval_ms = self.each_reset.unwrap_or(0);
+            template.rolling_ms = self.each_rolling.unwrap_or(0);
+            template.calendar = None;
+        }
+        template
+    }
 }
 
 /// The name of the thing to delete, and whether also while it is used.
@@ -269,6 +328,9 @@ async fn create(session: &Session, budget: Create) -> Result<()> {
         on_soft: budget.on_soft,
         reset_interval_ms: budget.reset,
         calendar: calendar(budget.calendar, budget.time_zone),
+        rolling_ms: budget.rolling,
+        template: budget.per.as_ref().map(|_| budget.each.upon(BudgetTemplate::default())),
+        per: budget.per,
     };
     let answer = session.client.call::<CreateBudget>(args).await?;
     session.out.answer(&answer, |_| match answer {
@@ -290,12 +352,17 @@ async fn update(session: &Session, update: Update) -> Result<()> {
         on_soft: update.on_soft,
         reset_interval_ms: update.reset,
         calendar: calendar(update.calendar, update.time_zone),
+        rolling_ms: update.rolling,
         ..Default::default()
     };
     if !update.limits.is_empty() {
         // A limit that is not named stays, also within a dimension.
         let known = session.client.budget(&update.name).await?.definition.dimensions;
         args.dimensions = update.limits.upon(known)?;
+    }
+    if !update.each.is_empty() {
+        let known = session.client.budget(&update.name).await?.definition.template;
+        args.template = Some(update.each.upon(known.unwrap_or_default()));
     }
     let status = session.client.update_budget(args).await?;
     session.out.answer(&status, |style| text(std::slice::from_ref(&status), style))
@@ -399,7 +466,10 @@ fn text(budgets: &[BudgetStatus], style: Style) -> String {
                 limit(limits.hard),
                 state,
                 Cell::of(budget.breach_count),
-                Cell::maybe_at(budget.next_reset_at),
+                match budget.definition.rolling_ms {
+                    0 => Cell::maybe_at(budget.next_reset_at),
+                    span => Cell::of(format!("rolls {}", span::show(span))),
+                },
             ]);
         }
     }

@@ -97,8 +97,12 @@ fn text(view: &EventView, style: Style) -> String {
     let event = &view.event;
     let at = style.paint(Colour::Dim, &span::instant(view.happened_at));
     let name = style.paint(colour(event.event_type), &format!("{:15}", event.event_type.as_str()));
-    let mut text =
-        format!("{at} {name} {} {} attempt {}", event.execution_id, one_line(&event.execution_kind), event.attempt);
+    let subject = match (event.execution_id, &event.breach) {
+        (Some(id), _) => format!("{id} {} attempt {}", one_line(&event.execution_kind), event.attempt),
+        (None, Some(breach)) => format!("budget {}", one_line(&breach.budget)),
+        (None, None) => String::new(),
+    };
+    let mut text = format!("{at} {name} {subject}");
     for (word, value) in [("by", &event.worker_id), ("-", &event.detail)] {
         // A lease that has just begun has no end to tell.
         if !value.is_empty() && value != "none" {
@@ -114,7 +118,8 @@ fn colour(event: EventType) -> Colour {
         EventType::Failed | EventType::Expired | EventType::LeaseExpired | EventType::LeaseRevoked => Colour::Red,
         EventType::Cancelled | EventType::Skipped => Colour::Dim,
         EventType::LeaseAcquired | EventType::LeaseReleased => Colour::Blue,
-        EventType::LeaseReclaimed => Colour::Yellow,
-        EventType::SignalAccepted => Colour::Magenta,
+        EventType::LeaseReclaimed | EventType::Breached => Colour::Yellow,
+        EventType::SignalAccepted | EventType::Suspended | EventType::Resumed => Colour::Magenta,
+        EventType::Created => Colour::Dim,
     }
 }

@@ -30,7 +30,8 @@ fn text(explanation: &Explanation, style: Style) -> String {
     let state = style.paint(public_state(explanation.public_state), explanation.public_state.as_str());
     let mut lines = vec![format!("{} is {state}", explanation.execution_id)];
     for (number, reason) in explanation.reasons.iter().enumerate() {
-        let until = reason.until.map(|until| format!(", until {}", span::instant(until))).unwrap_or_default();
+        let until = reason.until.map(span::instant).filter(|until| !reason.message.contains(until.as_str()));
+        let until = until.map(|until| format!(", until {until}")).unwrap_or_default();
         let code = style.paint(Colour::Dim, &format!("[{}]", reason.code));
         lines.push(format!("  {}. {}{until} {code}", number + 1, crate::output::one_line(&reason.message)));
     }

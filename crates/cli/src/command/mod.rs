@@ -23,6 +23,7 @@ pub(crate) mod hook;
 pub(crate) mod lane;
 pub(crate) mod ls;
 pub(crate) mod mcp;
+pub(crate) mod profile;
 pub(crate) mod provider;
 pub(crate) mod quota;
 pub(crate) mod replay;
@@ -38,6 +39,7 @@ pub(crate) mod tail;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod wait;
+pub(crate) mod whoami;
 pub(crate) mod worker;
 
 use std::process::ExitCode;
@@ -92,6 +94,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Worker(it) => connected(*it, worker::run),
         Command::Mcp(it) => connected(*it, mcp::run),
         Command::Token(it) => connected(*it, token::run),
+        Command::Whoami(it) => connected(*it, whoami::run),
+        Command::Profile(it) => conclude(profile::run(&it.target.output(), &it.own), &it.target),
         Command::RotateSecret(it) => connected(*it, rotate_secret::run),
         Command::Steps(it) => connected(*it, steps::run),
         Command::Decide(it) => connected(*it, decide::run),

@@ -1,10 +1,12 @@
 //! `ff schedule`: what is created again and again, and when.
 
-use flowfabric::op::{CreateSchedule, create_schedule, list_schedules};
+use flowfabric::op::{CreateSchedule, create_schedule, list_schedules, update_schedule};
 use flowfabric::schedule::{OriginKind, RunOutcome};
-use flowfabric::{CatchUp, Overlap, ScheduleRunView, ScheduleSpec, ScheduleState, ScheduleSummary, ScheduleView};
+use flowfabric::{
+    CatchUp, Overlap, ScheduleRunView, ScheduleSpec, ScheduleState, ScheduleSummary, ScheduleTemplate, ScheduleView,
+};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::flow_file;
 use crate::input::{SOURCE, Source, one_of};
 use crate::output::{Cell, Colour, Style, Table};
@@ -35,6 +37,13 @@ Examples:
   ff schedule create launch announce --at 2027-01-01T00:00:00Z
   ff schedule create weekly --flow report.yaml --cron '0 6 * * MON' --catch-up last")]
     Create(Box<Create>),
+    /// Change a schedule; what is not named stays as it is
+    #[command(after_help = "\
+Examples:
+  ff schedule update nightly --cron '30 2 * * *'
+  ff schedule update nightly --overlap skip --catch-up last
+  ff schedule update nightly report '{\"of\": \"today\"}'")]
+    Update(Box<Update>),
     /// List schedules
     #[command(
         after_help = "Examples:\n  ff schedule ls\n  ff schedule ls -o json | jq -r '.items[] | select(.state == \"paused\") | .name'"
@@ -94,6 +103,24 @@ struct Create {
     /// The kind of work of each run
     #[arg(required_unless_present = "flow")]
     kind: Option<String>,
+    #[command(flatten)]
+    definition: Definition,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("when").args(["cron", "every", "at"])))]
+struct Update {
+    /// The schedule
+    name: String,
+    /// The kind of work of each run; together with the input and the options of its runs it replaces what there was
+    kind: Option<String>,
+    #[command(flatten)]
+    definition: Definition,
+}
+
+/// When a schedule runs, and what it creates.
+#[derive(Debug, clap::Args)]
+struct Definition {
     /// The input for the worker: JSON, @FILE, or - for standard input
     #[arg(value_name = SOURCE)]
     input: Option<Source>,
@@ -158,6 +185,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     let client = &session.client;
     let changed = match arguments.verb {
         Verb::Create(schedule) => return create(&session, *schedule).await,
+        Verb::Update(change) => update(&session, *change).await?,
         Verb::Ls => return ls(&session).await,
         Verb::Trigger { name, overlap } => return trigger(&session, &name, overlap).await,
         Verb::Backfill { name, from, to, overlap } => {
@@ -178,31 +206,68 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     session.out.answer(&changed, |style| table(std::slice::from_ref(&changed), style))
 }
 
-async fn create(session: &Session, schedule: Create) -> Result<()> {
-    let template = match (&schedule.flow, &schedule.kind) {
-        (Some(file), _) => flowfabric::ScheduleTemplate::Flow(Box::new(flow_file::read(file)?)),
-        (None, kind) => {
-            let kind = kind.as_deref().unwrap_or_default();
-            let request = schedule.terms.request(kind, schedule.input.as_ref())?;
-            flowfabric::ScheduleTemplate::Execution(Box::new(request))
-        }
-    };
-    let args = create_schedule::Args {
-        name: schedule.name.clone(),
-        namespace: None,
-        spec: ScheduleSpec {
-            cron: schedule.cron,
-            time_zone: schedule.zone,
-            every_ms: schedule.every,
-            at: schedule.at,
+impl Definition {
+    /// The template of each run.
+    fn template(&self, kind: &str) -> Result<ScheduleTemplate> {
+        Ok(match &self.flow {
+            Some(file) => ScheduleTemplate::Flow(Box::new(flow_file::read(file)?)),
+            None => ScheduleTemplate::Execution(Box::new(self.terms.request(kind, self.input.as_ref())?)),
+        })
+    }
+
+    /// When it runs, if that is named.
+    fn spec(&self) -> Option<ScheduleSpec> {
+        let named = self.cron.is_some() || self.every.is_some() || !self.at.is_empty();
+        named.then(|| ScheduleSpec {
+            cron: self.cron.clone(),
+            time_zone: self.zone.clone(),
+            every_ms: self.every,
+            at: self.at.clone(),
             ..Default::default()
-        },
-        starts_at: schedule.starts,
-        ends_at: schedule.ends,
-        jitter_ms: schedule.jitter,
-        overlap: schedule.overlap,
-        catch_up: schedule.catch_up,
-        pause_after_failures: schedule.pause_after_failures,
+        })
+    }
+}
+
+/// Changes what is named, and only if nobody else changes the schedule meanwhile.
+async fn update(session: &Session, change: Update) -> Result<ScheduleSummary> {
+    let Update { name, kind, definition } = change;
+    let now = session.client.get_schedule(&name).await?;
+    let template = match (&definition.flow, &kind) {
+        (None, None) if definition.terms.are_given()? => {
+            return Err(Failure::usage("options for the runs replace what the schedule creates: name the kind, too"));
+        }
+        (None, None) => now.template,
+        (_, kind) => definition.template(kind.as_deref().unwrap_or_default())?,
+    };
+    let args = update_schedule::Args {
+        name,
+        namespace: None,
+        expected_revision: Some(now.revision),
+        spec: definition.spec().unwrap_or(now.spec),
+        starts_at: definition.starts.or(now.starts_at),
+        ends_at: definition.ends.or(now.ends_at),
+        jitter_ms: Some(definition.jitter.unwrap_or(now.jitter_ms)),
+        overlap: Some(definition.overlap.unwrap_or(now.overlap)),
+        catch_up: Some(definition.catch_up.unwrap_or(now.catch_up)),
+        pause_after_failures: definition.pause_after_failures.or(now.pause_after_failures),
+        template,
+    };
+    Ok(session.client.update_schedule(args).await?)
+}
+
+async fn create(session: &Session, schedule: Create) -> Result<()> {
+    let Create { name, kind, definition } = schedule;
+    let template = definition.template(kind.as_deref().unwrap_or_default())?;
+    let args = create_schedule::Args {
+        name: name.clone(),
+        namespace: None,
+        spec: definition.spec().unwrap_or_default(),
+        starts_at: definition.starts,
+        ends_at: definition.ends,
+        jitter_ms: definition.jitter,
+        overlap: definition.overlap,
+        catch_up: definition.catch_up,
+        pause_after_failures: definition.pause_after_failures,
         template,
     };
     let answer = session.client.call::<CreateSchedule>(args).await?;
@@ -212,7 +277,7 @@ async fn create(session: &Session, schedule: Create) -> Result<()> {
             create_schedule::Outcome::AlreadyExists { next_at, .. } => ("was there before, just so", next_at),
         };
         let next = next_at.map_or("it never runs".to_owned(), |at| format!("it runs next at {}", span::instant(at)));
-        format!("{} {what}; {next}", schedule.name)
+        format!("{name} {what}; {next}")
     })
 }
 

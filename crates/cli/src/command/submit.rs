@@ -25,6 +25,7 @@ Examples:
   ff submit report --singleton nightly             not while one waits or runs
   ff submit index --debounce doc-7=2s              only the last of a burst
   ff submit sync --concurrency acme=1 --fair-key acme
+  ff submit agent --budget team --estimate tokens=2000
 
 Prints the id, or with --wait the result.")]
 pub(crate) struct Arguments {

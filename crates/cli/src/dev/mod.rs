@@ -36,6 +36,7 @@ Examples:
   ff dev --demo --open                    and show it in a browser
   ff dev --demo --memory                  leave nothing behind
   ff dev --demo --auto-approve --exit-when-done
+  ff dev --listen 0.0.0.0:7171            in a container: makes up a token and prints it
   ff dev --memory --test-clock            for tests: time passes only by POST /v1/test/clock")]
 pub(crate) struct Arguments {
     /// Run a worker and a flow that fans out, streams, asks for an approval and spends a budget
@@ -50,7 +51,8 @@ pub(crate) struct Arguments {
     /// Let time stand still until a test moves it: POST /v1/test/clock {"advance_ms": 60000}
     #[arg(long, requires = "memory", conflicts_with = "demo")]
     test_clock: bool,
-    /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]
+    /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]. Where others reach it, callers need
+    /// the token in FF_API_TOKEN, or one that is made up and printed
     #[arg(long, env = "FF_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// Open the dashboard in a browser
@@ -88,7 +90,10 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
 async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()> {
     start_logs(&arguments.log_level)?;
     let mut stop = Stop::listen()?;
-    let config = configure(&arguments)?;
+    let reachable = arguments.listen.is_some_and(|listen| !listen.ip().is_loopback());
+    let given = std::env::var("FF_API_TOKEN").ok().filter(|token| reachable && !token.is_empty());
+    let made_up = (reachable && given.is_none()).then(make_up_token);
+    let config = configure(&arguments, given.or(made_up.clone()))?;
     // How it is kept, behind the question mark, is no news here.
     let store = ff_stores::redacted(&config.store).split('?').next().unwrap_or_default().to_owned();
     let server = match arguments.test_clock {
@@ -99,6 +104,9 @@ async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()
     let client = Client::connect_with(server.engine().clone()).await?;
     let narrator = Narrator::new(out.style(), format!("http://{}", server.address()));
     narrator.ready(&store, started.elapsed());
+    if let Some(token) = &made_up {
+        narrator.made_up_token(token);
+    }
     if arguments.open {
         browse(narrator.address());
     }
@@ -141,7 +149,12 @@ async fn attend(
     Ok(())
 }
 
-fn configure(arguments: &Arguments) -> Result<Config> {
+/// A token for an address that others can reach: a port of a container is such an address.
+fn make_up_token() -> String {
+    (0..2).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect()
+}
+
+fn configure(arguments: &Arguments, api_token: Option<String>) -> Result<Config> {
     let listen = match arguments.listen {
         Some(listen) => listen.to_string(),
         // Trying is the only way to know; another program may still come between, and is then told so.
@@ -158,7 +171,7 @@ fn configure(arguments: &Arguments) -> Result<Config> {
             format!("sqlite://./{FOLDER}/flowfabric.db")
         }
     };
-    let settings = Settings { store: Some(store), listen: Some(listen), ..Settings::default() };
+    let settings = Settings { store: Some(store), listen: Some(listen), api_token, ..Settings::default() };
     Config::resolve(settings, Settings::default()).map_err(|error| Failure::usage(error.to_string()))
 }
 

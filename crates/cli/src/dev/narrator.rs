@@ -35,6 +35,11 @@ impl Narrator {
         self.line(&format!("  the dashboard: {}", self.style.bold(&format!("{address}/"))));
     }
 
+    /// Callers need a token, which is told this once.
+    pub(super) fn made_up_token(&self, token: &str) {
+        self.line(&format!("  others can reach it, so callers need a token: FF_TOKEN={token}"));
+    }
+
     /// Where the server is.
     pub(super) fn address(&self) -> &str {
         &self.address

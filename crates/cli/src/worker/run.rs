@@ -273,10 +273,20 @@ impl Running<'_> {
     async fn let_go(&mut self, task: ClaimedTask, call: Call) -> Answer {
         let released = match call {
             Call::Suspend(request) => match task.suspend(request_of(*request)).await {
-                Ok(SuspendOutcome::AlreadySatisfied { task, resume_signals }) => {
+                Ok(SuspendOutcome::AlreadySatisfied {
+                    task,
+                    suspension_id,
+                    waitpoint_id,
+                    waitpoint_key,
+                    token,
+                    resume_signals,
+                }) => {
                     self.words.go_on(task.frame_writer()).await;
                     self.task = Some(*task);
-                    return Answer::json(&json!({ "outcome": "already_satisfied", "resume_signals": resume_signals }));
+                    return Answer::json(&json!({
+                        "outcome": "already_satisfied", "suspension_id": suspension_id, "waitpoint_id": waitpoint_id,
+                        "waitpoint_key": waitpoint_key, "token": token, "resume_signals": resume_signals,
+                    }));
                 }
                 Ok(SuspendOutcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at }) => {
                     let answer = json!({

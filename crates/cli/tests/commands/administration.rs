@@ -161,6 +161,8 @@ fn schedules_are_created_shown_changed_and_removed() {
     it.both(&["schedule", "pause", "nightly", "--note", "the warehouse is moved"]);
     it.both(&["schedule", "ls"]);
     it.both(&["schedule", "resume", "nightly"]);
+    it.both(&["schedule", "update", "poll", "--every", "2d", "--overlap", "skip"]);
+    it.ff(&["schedule", "update", "poll", "--lane", "chores"]);
     it.both(&["schedule", "get", "poll"]);
     it.both(&["schedule", "backfill", "nightly", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:30:00Z"]);
     it.both(&["schedule", "rm", "graph"]);
@@ -213,6 +215,13 @@ fn tokens_are_created_listed_and_revoked() {
     it.both(&["token", "revoke", "ci"]);
     it.ff(&["token", "revoke", "nobody"]);
     it.finish("token");
+}
+
+#[test]
+fn a_caller_is_told_who_it_is() {
+    let mut it = Transcript::new("whoami");
+    it.both(&["whoami"]);
+    it.finish("whoami");
 }
 
 #[test]

@@ -35,6 +35,8 @@ fn work_shares_keys_with_other_work() {
     it.ff(&["submit", "sync", "--concurrency", "acme"]);
     it.ff(&["submit", "sync", "--debounce", "a"]);
     it.ff(&["submit", "sync", "--concurrency", "acme=0"]);
+    it.ff(&["submit", "sync", "--budget", "nobody", "--estimate", "tokens=5"]);
+    it.ff(&["submit", "sync", "--estimate", "tokens=many"]);
     it.finish("keys");
 }
 

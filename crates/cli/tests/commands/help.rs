@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use crate::support::{Transcript, command, run};
 
 /// Commands that talk to no deployment.
-pub(crate) const LOCAL: [&str; 5] = ["bench", "dev", "server", "completions", "exit-codes"];
+pub(crate) const LOCAL: [&str; 7] =
+    ["bench", "dev", "server", "completions", "exit-codes", "profile ls", "profile use"];
 
 fn help(path: &[String]) -> String {
     let mut arguments: Vec<&str> = path.iter().map(String::as_str).collect();

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::help::{is_remote, leaves};
-use crate::support::{Ended, SERVER, Transcript, command, connected, run};
+use crate::support::{Ended, SERVER, TOKEN, Transcript, command, connected, run};
 
 const ID: &str = "0000-0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e";
 
@@ -64,6 +64,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["schedule", "create", "s", "k", "--every", "1d"], 0),
     (&["schedule", "ls"], 0),
     (&["schedule", "get", "nothing"], 3),
+    (&["schedule", "update", "nothing", "--every", "1d"], 3),
     (&["schedule", "pause", "nothing"], 3),
     (&["schedule", "resume", "nothing"], 3),
     (&["schedule", "trigger", "nothing"], 3),
@@ -113,6 +114,7 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["call", "list_lanes"], 0),
     (&["call", "get_execution", "{\"execution_id\": \"0000-0197f0a2-5b5e-7c3a-9d0e-5f8a4c1b2d3e\"}"], 3),
     (&["doctor"], 0),
+    (&["whoami"], 0),
 ];
 
 /// A file that `flow submit` reads.
@@ -253,6 +255,33 @@ fn the_address_and_token_come_from_a_profile() {
 }
 
 #[test]
+fn profiles_are_listed_and_chosen() {
+    let folder = profiles("# ours\n[profiles.a]\nserver = 'http://a'\n[profiles.b]\ntoken = 'canary'\n");
+    let with = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.env("XDG_CONFIG_HOME", folder.path());
+        run(command, "")
+    };
+    let names = |ended: Ended| ended.json()["items"].as_array().unwrap().len();
+    assert_eq!(names(with(&["profile", "ls", "-o", "json"])), 2);
+    assert_eq!(with(&["profile", "use", "c"]).code, 2);
+    assert_eq!(with(&["profile", "use", "b"]).code, 0);
+    let shown = with(&["profile", "ls"]);
+    let chosen = shown.stdout.lines().find(|line| line.ends_with("yes")).unwrap_or_default();
+    assert!(chosen.starts_with("b ") && !shown.stdout.contains("canary"), "{shown:?}");
+    let text = std::fs::read_to_string(folder.path().join("flowfabric/config.toml")).unwrap();
+    assert!(text.starts_with("default = \"b\"\n# ours\n") && text.contains("canary"), "{text}");
+}
+
+#[test]
+fn options_stand_before_the_command_too() {
+    let ended = run(command(&["-n", "before", "--server", &SERVER, "--token", TOKEN, "-ojson", "execution", "ls"]), "");
+    assert_eq!((ended.code, &ended.json()["items"]), (0, &serde_json::json!([])), "{ended:?}");
+    let refused = run(command(&["-n", "before", "server"]), "");
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[test]
 fn a_profile_file_with_mistakes_is_told_without_its_secrets() {
     let folder = profiles("[profiles.a]\ntoken = canary\n");
     let mut command = command(&["ls"]);
@@ -260,6 +289,17 @@ fn a_profile_file_with_mistakes_is_told_without_its_secrets() {
     let ended = run(command, "");
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.stderr.contains("config.toml:2:9") && !ended.stderr.contains("canary"), "{ended:?}");
+}
+
+#[test]
+fn a_token_that_others_could_read_is_warned_of() {
+    let with = |server: &str| run(command(&["ls", "--server", server, "--token", "canary-token"]), "").stderr;
+    // An address of tests, which no machine has.
+    let warned = with("http://ff.invalid:1");
+    assert!(warned.contains("plain HTTP") && !warned.contains("canary"), "{warned}");
+    for quiet in ["http://127.0.0.1:1", "https://ff.invalid:1"] {
+        assert!(!with(quiet).contains("plain HTTP"), "{quiet}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::normalise::normalise;
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The token of the server.
-pub(crate) const TOKEN: &str = "test-token";
+pub(crate) const TOKEN: &str = "test-administrator-token";
 
 /// The address of the server. It runs in a thread of this process and ends with it.
 pub(crate) static SERVER: LazyLock<String> = LazyLock::new(|| {

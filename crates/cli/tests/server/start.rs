@@ -17,6 +17,10 @@ fn a_wrong_configuration_is_refused_with_its_reason() {
         (&["--flow-partitions", "2"], &[], "together"),
         (&["--config", "/nonexistent/ff.toml"], &[], "ff.toml"),
         (&["--log-level", "a=b=c"], &[], "log_level"),
+        (&[], &[("FF_API_TOKEN", "hunter2")], "openssl rand"),
+        (&["--caller-share-percent", "101"], &[], "caller_share_percent"),
+        (&["--tls-cert-file", "/nonexistent/chain.pem"], &[], "tls_key_file"),
+        (&["--tls-cert-file", "/nonexistent/chain.pem", "--tls-key-file", "/dev/null"], &[], "/nonexistent/chain.pem"),
     ] {
         let (code, _, errors) = outcome(arguments, variables);
         assert_eq!(code, Some(2), "{arguments:?}: {errors}");
@@ -28,12 +32,33 @@ fn a_wrong_configuration_is_refused_with_its_reason() {
 }
 
 #[test]
+fn a_mistake_in_the_file_is_told_by_line_and_key_and_without_the_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ff.toml");
+    for (text, words) in [
+        ("store = 'memory://'\nsse_max = 'canary'\n", &["ff.toml", "line 2", "sse_max", "must be"][..]),
+        ("\n\nlisten = 7\n", &["ff.toml", "line 3", "listen", "must be a string"]),
+        ("listn = 'canary'\n", &["ff.toml", "line 1", "listn"]),
+        ("lanes = ['canary'\n", &["ff.toml", "line "]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, _, errors) = outcome(&["--config", file.to_str().unwrap()], &[]);
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(words.iter().all(|word| errors.contains(word)) && !errors.contains("canary"), "{errors}");
+    }
+}
+
+#[test]
 fn the_configuration_is_printed_without_its_secrets() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ff.toml");
     std::fs::write(&file, "listen = '127.0.0.1:1'\nlanes = ['a', 'b']\nsse_max = 7\n").unwrap();
     let arguments = ["--config", file.to_str().unwrap(), "--print-config", "--sse-max", "8"];
-    let variables = [("FF_API_TOKEN", "hunter2"), ("FF_STORE", "valkey://u:hunter3@h"), ("FF_LISTEN", "127.0.0.1:2")];
+    let variables = [
+        ("FF_API_TOKEN", "hunter2-hunter2-hunter2"),
+        ("FF_STORE", "valkey://u:hunter3@h"),
+        ("FF_LISTEN", "127.0.0.1:2"),
+    ];
     let (code, printed, errors) = outcome(&arguments, &variables);
     assert_eq!(code, Some(0), "{errors}");
     assert!(!printed.contains("hunter"), "{printed}");
@@ -102,6 +127,34 @@ fn a_server_runs_on_postgres_with_settings_of_its_own() {
     let (status, log) = server.ended();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(log.contains("schema=mine") && log.contains("1/1/1"), "{log}");
+}
+
+#[test]
+fn a_command_reaches_a_server_with_tls_by_the_authority_it_is_given() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (chain, key) = (folder.path().join("chain.pem"), folder.path().join("key.pem"));
+    std::fs::write(&chain, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+    let server = Process::start("memory://", &[("FF_TLS_CERT_FILE", chain), ("FF_TLS_KEY_FILE", key)]);
+    let url = format!("https://localhost:{}", server.address.rsplit_once(':').unwrap().1);
+    let ff = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ff"));
+        command.args(arguments).env("XDG_CONFIG_HOME", folder.path()).env_remove("FF_CA_FILE").output().unwrap()
+    };
+    let trusting = ff(&["ls", "--server", &url, "--ca-file", chain]);
+    assert!(trusting.status.success(), "{trusting:?}");
+    let profiles = folder.path().join("flowfabric");
+    std::fs::create_dir_all(&profiles).unwrap();
+    let profile = format!("[profiles.safe]\nserver = '{url}'\nca_file = '{chain}'\n");
+    std::fs::write(profiles.join("config.toml"), profile).unwrap();
+    assert!(ff(&["ls", "--profile", "safe"]).status.success());
+    let distrusting = ff(&["ls", "--server", &url]);
+    assert!(!distrusting.status.success());
+    assert!(String::from_utf8(distrusting.stderr).unwrap().contains("FF_CA_FILE"));
+    server.terminate();
+    assert_eq!(server.ended().0.code(), Some(0));
 }
 
 #[test]

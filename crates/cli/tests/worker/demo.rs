@@ -85,6 +85,28 @@ fn a_second_one_in_the_same_folder_is_told_what_to_do() {
 }
 
 #[test]
+fn an_address_that_others_reach_gets_a_token_that_is_told_once() {
+    let listed = |address: &str, token: &str| {
+        let address = address.replace("0.0.0.0", "127.0.0.1");
+        ff(&["ls"]).env("FF_SERVER", address).env("FF_TOKEN", token).output().unwrap().status.code()
+    };
+    let server = Process::start(ff(&["dev", "--memory", "--listen", "0.0.0.0:0"]), false);
+    let address = server.line_with("is ready").rsplit(' ').next().unwrap().to_owned();
+    let told = server.line_with("callers need a token");
+    let (_, token) = told.split_once("FF_TOKEN=").unwrap();
+    assert_eq!((listed(&address, ""), listed(&address, token)), (Some(7), Some(0)));
+    server.terminate();
+    assert_eq!(server.ended(), Some(0));
+    let mut with_token = ff(&["dev", "--memory", "--listen", "0.0.0.0:0"]);
+    with_token.env("FF_API_TOKEN", "a-token-of-our-own");
+    let server = Process::start(with_token, false);
+    let address = server.line_with("is ready").rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(listed(&address, "a-token-of-our-own"), Some(0));
+    server.terminate();
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
 fn a_test_clock_stands_still_until_it_is_moved() {
     let refused = ff(&["dev", "--test-clock"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--memory"), "it needs a store that knows the clock");

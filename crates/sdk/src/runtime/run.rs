@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use super::{Handler, TaskContext};
 use crate::durable::{Steps, Watcher, drive};
@@ -52,7 +53,8 @@ impl<S: Send + Sync + 'static> Working<S> {
             return;
         };
         let (state, watcher) = (self.state.clone(), self.watcher.clone());
-        tasks.spawn(async move {
+        let span = task.span().clone();
+        let life = async move {
             let task = Arc::new(task);
             task.set_lent(true);
             let context = TaskContext::new(state, task.clone(), watcher);
@@ -61,7 +63,8 @@ impl<S: Send + Sync + 'static> Working<S> {
             if let Err(error) = report(&task, context.steps(), ended).await {
                 tracing::warn!(execution = %task.execution_id(), %error, "the end of a task could not be reported");
             }
-        });
+        };
+        tasks.spawn(life.instrument(span));
     }
 }
 

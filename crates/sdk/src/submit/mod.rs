@@ -9,8 +9,9 @@ use bytes::Bytes;
 use ff_core::op::CreateExecution;
 use ff_core::op::create_execution::Args;
 use ff_core::op::{Debounce, Dependency, ParentLink, ScheduleTemplate, Singleton};
-use ff_core::policy::Policy;
-use ff_core::{Blob, CapabilitySet, ConcurrencyLimit, ExecutionId, FlowId, JoinPolicy, JsonText};
+use ff_core::{
+    Blob, CapabilitySet, ConcurrencyLimit, ExecutionId, FlowId, JoinPolicy, JsonText, PolicyRequest, RetryRequest,
+};
 use serde::Serialize;
 
 pub(crate) use child_names::ChildNames;
@@ -86,23 +87,28 @@ impl Submission {
         self
     }
 
-    /// Retries, timeouts and the rest.
-    pub fn policy(mut self, policy: Policy) -> Self {
+    /// Retries, timeouts and the rest. Whatever it does not say is the namespace's default. A [`Policy`](crate::Policy) becomes
+    /// a request for what differs from the defaults by `into()`.
+    pub fn policy(mut self, policy: PolicyRequest) -> Self {
         self.args.policy = Some(policy);
         self
     }
 
     /// Retries after the first attempt; 0 is none.
     pub fn max_retries(mut self, max_retries: u32) -> Self {
-        self.args.policy.get_or_insert_default().retry.max_retries = max_retries;
+        self.retry().max_retries = Some(max_retries);
         self
     }
 
     /// Failures of these categories are final; see [`category`](crate::category) for those of the runtime.
     pub fn never_retry<T: Into<String>>(mut self, categories: impl IntoIterator<Item = T>) -> Self {
-        let retry = &mut self.args.policy.get_or_insert_default().retry;
-        retry.non_retryable_categories.extend(categories.into_iter().map(Into::into));
+        let categories = categories.into_iter().map(Into::into);
+        self.retry().non_retryable_categories.get_or_insert_default().extend(categories);
         self
+    }
+
+    fn retry(&mut self) -> &mut RetryRequest {
+        self.args.policy.get_or_insert_default().retry.get_or_insert_default()
     }
 
     /// The same key means the same execution, for a day.
@@ -132,6 +138,14 @@ impl Submission {
     /// Adds a budget it is charged to.
     pub fn budget(mut self, name: impl Into<String>) -> Self {
         self.args.budget_ids.push(name.into());
+        self
+    }
+
+    /// Adds what it may spend of a dimension: each claim holds that amount in its budgets, and it starts only if it fits.
+    /// Spending takes from it first, and the rest goes back when the lease ends.
+    pub fn estimate(mut self, dimension: impl Into<String>, amount: i64) -> Self {
+        let policy = self.args.policy.get_or_insert_default();
+        policy.estimate.get_or_insert_default().insert(dimension.into(), amount);
         self
     }
 

@@ -125,3 +125,31 @@ impl Leases {
         self.by_id.lock().expect("no holder of this lock panics")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ff_core::{AttemptIndex, Error, LeaseEpoch};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_unhealthy_after_three_failures_in_a_row_and_a_success_resets_the_count() {
+        let fence = LeaseFence { attempt: AttemptIndex(0), lease_id: LeaseId::default(), epoch: LeaseEpoch(1) };
+        let execution_id = ExecutionId::default();
+        let lease = Lease::new(execution_id, fence, Duration::from_secs(30));
+        let lease_id = fence.lease_id;
+        let failed = || RenewalOutcome::Failed { execution_id, lease_id, error: Error::of(ff_core::Code::Unavailable) };
+        lease.failed();
+        lease.note(&failed(), Instant::now());
+        assert!(lease.is_healthy() && lease.failures() == 2);
+        lease.note(&RenewalOutcome::Renewed { execution_id, lease_id, expires_at: 1 }, Instant::now());
+        assert_eq!(lease.failures(), 0);
+        (0..3).for_each(|_| lease.failed());
+        assert!(!lease.is_healthy() && lease.loss().is_none(), "the lease may still be renewed");
+        lease.note(&RenewalOutcome::Renewed { execution_id, lease_id, expires_at: 1 }, Instant::now());
+        assert!(lease.is_healthy());
+        tokio::time::advance(Duration::from_secs(30)).await;
+        lease.failed();
+        assert_eq!(lease.loss(), Some(LeaseLoss::Expired), "its time is up and no renewal came through");
+        assert!(lease.lost().is_cancelled());
+    }
+}

@@ -24,6 +24,7 @@ use ff_core::op::{
     list_steps, progress, record_steps, renew_leases, report_usage,
 };
 use ff_core::policy::FallbackTier;
+use ff_core::stream::{FrameBound, FrameId, StreamFrames};
 use ff_core::text::Tags;
 use ff_core::{AttemptIndex, Code, ExecutionId, FlowId, LeaseEpoch, LeaseId, ReportUsageResult, ResumeSignal};
 use serde::de::DeserializeOwned;
@@ -69,6 +70,7 @@ pub(crate) struct Core {
     children: Arc<ChildNames>,
     /// Numbers what was spent, so that each has a key of its own under the lease.
     spends: AtomicU64,
+    span: tracing::Span,
 }
 
 impl std::fmt::Debug for Core {
@@ -84,6 +86,16 @@ impl ClaimedTask {
         let lease = Lease::new(task.execution_id, task.fence, ttl);
         holder.leases().add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
+        // Of its own: the call that brought the task ends long before it.
+        let span = tracing::info_span!(
+            parent: None,
+            "task",
+            execution = %task.execution_id,
+            kind = task.kind,
+            attempt = task.fence.attempt.0,
+            epoch = task.fence.epoch.0,
+            claim = %task.claim_kind,
+        );
         Self {
             core: Arc::new(Core {
                 holder,
@@ -92,6 +104,7 @@ impl ClaimedTask {
                 next_frame,
                 children: Arc::default(),
                 spends: AtomicU64::new(0),
+                span,
             }),
             permit: Mutex::new(Some(permit)),
             lent: AtomicBool::new(false),
@@ -265,7 +278,13 @@ impl ClaimedTask {
         self.core.lease.failures()
     }
 
+    /// The span of this task: what a handler logs inside of it says which execution, attempt and lease it is about.
+    pub fn span(&self) -> &tracing::Span {
+        &self.core.span
+    }
+
     /// Renews the lease now, beside what happens in the background.
+    #[tracing::instrument(level = "debug", parent = &self.core.span, skip_all)]
     pub async fn renew_lease(&self) -> Result<()> {
         let asked_at = Instant::now();
         let args = renew_leases::Args { leases: vec![self.core.lease.renewal()] };
@@ -308,6 +327,37 @@ impl ClaimedTask {
             dedup_key,
         };
         Ok(self.core.call::<ReportUsage>(args).await?.budgets)
+    }
+
+    /// Charges what was spent to one of the execution's budgets only, by its name.
+    pub async fn report_usage_to(
+        &self,
+        budget: impl Into<String>,
+        usage: impl IntoIterator<Item = (&str, i64)>,
+        dedup_key: Option<String>,
+    ) -> Result<ReportUsageResult> {
+        let budget = budget.into();
+        let args = report_usage::Args {
+            execution_id: self.execution_id(),
+            fence: self.fence(),
+            usage: usage.into_iter().map(|(dimension, amount)| (dimension.to_owned(), amount)).collect(),
+            budget: Some(budget.clone()),
+            dedup_key,
+        };
+        let mut answers = self.core.call::<ReportUsage>(args).await?.budgets;
+        answers.remove(&budget).ok_or_else(|| SdkError::Unreadable(format!("no answer about budget {budget}")))
+    }
+
+    /// Frames of the attempt's own stream; see [`Execution::read_stream`](crate::Execution::read_stream).
+    pub async fn read_stream(&self, from: FrameBound, to: FrameBound, count: usize) -> Result<StreamFrames> {
+        self.client().execution(self.execution_id()).read_stream(self.attempt_index(), from, to, count).await
+    }
+
+    /// Frames of the attempt's own stream after a sequence number, waiting for the first of them; see
+    /// [`Execution::tail_stream`](crate::Execution::tail_stream).
+    pub async fn tail_stream(&self, after: u64, wait: Duration, count: usize) -> Result<StreamFrames> {
+        let after = FrameId { attempt: self.attempt_index(), sequence: after };
+        self.client().execution(self.execution_id()).tail_stream(after, wait, count).await
     }
 
     /// Opens a waitpoint before suspending; signals sent meanwhile are kept for it.

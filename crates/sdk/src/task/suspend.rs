@@ -159,6 +159,14 @@ pub enum SuspendOutcome {
     AlreadySatisfied {
         /// The task.
         task: Box<ClaimedTask>,
+        /// The suspension that was over before it began.
+        suspension_id: SuspensionId,
+        /// Where the signals had arrived.
+        waitpoint_id: WaitpointId,
+        /// The name of the waitpoint.
+        waitpoint_key: String,
+        /// Its token.
+        token: Secret,
         /// The signals.
         resume_signals: Vec<ResumeSignal>,
     },
@@ -173,9 +181,20 @@ impl ClaimedTask {
             suspend::Outcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at } => {
                 SuspendOutcome::Suspended { suspension_id, waitpoint_id, waitpoint_key, token, timeout_at }
             }
-            suspend::Outcome::AlreadySatisfied { resume_signals, .. } => {
-                SuspendOutcome::AlreadySatisfied { task: Box::new(self), resume_signals }
-            }
+            suspend::Outcome::AlreadySatisfied {
+                suspension_id,
+                waitpoint_id,
+                waitpoint_key,
+                token,
+                resume_signals,
+            } => SuspendOutcome::AlreadySatisfied {
+                task: Box::new(self),
+                suspension_id,
+                waitpoint_id,
+                waitpoint_key,
+                token,
+                resume_signals,
+            },
         })
     }
 

@@ -1,5 +1,6 @@
 //! Connections to a server, kept for the next call.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -25,6 +27,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection, ready for one request at a time.
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
+/// The authorities that may vouch for a server.
+pub(super) enum Trusted<'a> {
+    /// Those of the system.
+    System,
+    /// Those in a PEM file, and no others.
+    File(&'a Path),
+}
+
 /// Connections to one server.
 pub(super) struct Pool {
     host: String,
@@ -34,8 +44,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(host: String, port: u16, secure: bool) -> Result<Self, SdkError> {
-        let tls = secure.then(connector).transpose()?;
+    /// Connections to a server, over TLS if there is something to trust its certificate by.
+    pub(super) fn new(host: String, port: u16, trusted: Option<Trusted<'_>>) -> Result<Self, SdkError> {
+        let tls = trusted.map(connector).transpose()?;
         Ok(Self { host, port, tls, idle: Mutex::default() })
     }
 
@@ -94,7 +105,14 @@ impl Pool {
         let Some(tls) = &self.tls else { return handshake(tcp).await };
         let name = ServerName::try_from(self.host.clone())
             .map_err(|_| Failure::Unreadable(format!("{} is no name a certificate can have", self.host)))?;
-        handshake(tls.connect(name, tcp).await.map_err(failed)?).await
+        let encrypted = tls.connect(name, tcp).await.map_err(|error| match is_distrusted(&error) {
+            true => Failure::Unreachable(format!(
+                "{}:{}: {error}; FF_CA_FILE can name a file with the authority to trust",
+                self.host, self.port
+            )),
+            false => failed(error),
+        })?;
+        handshake(encrypted).await
     }
 }
 
@@ -112,9 +130,31 @@ pub(super) fn unreachable(error: &hyper::Error) -> Failure {
     Failure::Unreachable(format!("{error}{cause}"))
 }
 
-fn connector() -> Result<TlsConnector, SdkError> {
+/// Whether the server was reached, and its certificate is not trusted.
+fn is_distrusted(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+fn connector(trusted: Trusted<'_>) -> Result<TlsConnector, SdkError> {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    match trusted {
+        Trusted::System => {
+            // Systems carry odd certificates; those that cannot be used are left out, as everyone does.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Trusted::File(file) => {
+            let wrong = |why: String| SdkError::config("connect", "ca_file", format!("{}: {why}", file.display()));
+            let certificates = CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+                roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(wrong("holds no certificate in PEM".into()));
+            }
+        }
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

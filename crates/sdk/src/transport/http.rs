@@ -1,5 +1,6 @@
 //! Calls to a server over HTTP.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 
-use super::connection::{Pool, unreachable};
+use super::connection::{Pool, Trusted, unreachable};
 use super::{Failure, Follower, SseReader, Transport};
 use crate::error::{SdkError, UnknownRefusal};
 
@@ -29,8 +30,8 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// A server at an address. Nothing is sent yet.
-    pub(crate) fn new(url: &str, token: Option<&str>) -> Result<Self, SdkError> {
+    /// A server at an address. Nothing is sent yet. The file has the authorities that may vouch for it.
+    pub(crate) fn new(url: &str, token: Option<&str>, ca_file: Option<&Path>) -> Result<Self, SdkError> {
         let wrong = |message: String| SdkError::config("connect", "url", message);
         let uri: Uri = url.parse().map_err(|error| wrong(format!("cannot be read: {error}")))?;
         let secure = uri.scheme_str() == Some("https");
@@ -42,8 +43,12 @@ impl Http {
         let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let host = HeaderValue::from_str(authority.as_str()).map_err(|error| wrong(error.to_string()))?;
         let authorization = token.map(bearer).transpose()?;
+        if token.is_some() && exposes_token(url) {
+            tracing::warn!(host = %name, "the token goes to another machine over plain HTTP: use https://");
+        }
         let base = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { pool: Pool::new(name, port, secure)?, base, host, authorization })
+        let trusted = secure.then(|| ca_file.map_or(Trusted::System, Trusted::File));
+        Ok(Self { pool: Pool::new(name, port, trusted)?, base, host, authorization })
     }
 
     fn request(&self, method: Method, target: &str, accept: &'static str) -> hyper::http::request::Builder {
@@ -125,6 +130,14 @@ impl Transport for Http {
     }
 }
 
+/// Whether a token that is sent to this address passes through a network that others may read.
+pub(crate) fn exposes_token(url: &str) -> bool {
+    let Some(uri) = url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http")) else { return false };
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let here = |address: std::net::IpAddr| address.is_loopback();
+    host != "localhost" && !host.parse().is_ok_and(here)
+}
+
 fn bearer(token: &str) -> Result<HeaderValue, SdkError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| SdkError::config("connect", "token", "holds characters that no token has"))?;
@@ -154,6 +167,18 @@ fn unsendable(error: impl std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_exposed_by_plain_http_to_another_machine() {
+        for url in ["http://ff.example.com", "http://10.0.0.7:7171", "http://[2001:db8::1]:7171"] {
+            assert!(exposes_token(url), "{url}");
+        }
+        for url in
+            ["https://ff.example.com", "http://localhost:7171", "http://127.0.0.9", "http://[::1]:7171", "nonsense"]
+        {
+            assert!(!exposes_token(url), "{url}");
+        }
+    }
 
     #[test]
     fn a_code_of_a_newer_server_is_kept_as_it_came() {

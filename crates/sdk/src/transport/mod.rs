@@ -12,7 +12,7 @@ use ff_core::{Error, ExecutionId};
 use ff_engine::{Engine, Serves};
 
 pub use event::StreamEvent;
-pub(crate) use http::Http;
+pub(crate) use http::{Http, exposes_token};
 pub(crate) use in_process::InProcess;
 pub(crate) use sse::SseReader;
 

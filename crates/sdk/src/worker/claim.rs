@@ -1,5 +1,7 @@
 //! Taking work. A permit is taken before anything is claimed, so a full worker never touches what it cannot run.
 
+use std::time::Duration;
+
 use ff_core::lease::ClaimGrant;
 use ff_core::limits;
 use ff_core::op::ClaimMode;
@@ -7,7 +9,7 @@ use ff_core::op::view::Task;
 use ff_core::op::{Claim, ClaimFromGrant, ClaimFromReclaimGrant, ReturnGrant, claim, claim_from_grant, return_grant};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::FlowFabricWorker;
+use super::{FlowFabricWorker, Shared};
 use crate::error::{Result, SdkError};
 use crate::task::ClaimedTask;
 
@@ -38,37 +40,58 @@ impl FlowFabricWorker {
         }
     }
 
+    /// A grant for one execution of a lane, which no other worker gets while it lasts (1 ms to 60 s); `None` when nothing
+    /// was claimable for the whole wait. It takes no permit: it is claimed by
+    /// [`claim_from_grant`](Self::claim_from_grant), handed back, or lapses.
+    pub async fn obtain_grant(&self, lane: &str, grant_ttl: Duration) -> Result<Option<ClaimGrant>> {
+        let args = claim::Args {
+            lanes: [lane.to_owned()].into(),
+            mode: Some(ClaimMode::Grant),
+            grant_ttl_ms: Some(i64::try_from(grant_ttl.as_millis()).unwrap_or(i64::MAX)),
+            ..self.ask(1)
+        };
+        Ok(self.unless_stopping(args).await?.grants.pop())
+    }
+
+    /// Hands a grant back: its execution is queued again at once. Says whether the grant was still there.
+    pub async fn hand_back_grant(&self, grant: &ClaimGrant) -> Result<bool> {
+        let args = return_grant::Args {
+            instance_id: self.config().instance_id.clone(),
+            grant_id: grant.grant_id,
+            execution_id: grant.execution_id,
+            namespace: None,
+        };
+        Ok(self.shared.client.call::<ReturnGrant>(args).await?.changed)
+    }
+
     /// Turns a grant into a task; an interrupted attempt continues.
     pub async fn claim_from_grant(&self, grant: &ClaimGrant) -> Result<ClaimedTask> {
         let permit = self.permit()?;
-        let claimed = self.shared.client.call::<ClaimFromGrant>(self.granted(grant)).await?;
-        Ok(self.task(claimed.task, permit))
+        let claimed = self.shared.client.call::<ClaimFromGrant>(self.granted(grant)).await;
+        self.shared.log_claim(claimed.as_ref().map(|_| 1));
+        Ok(self.task(claimed?.task, permit))
     }
 
     /// Claims from a grant, but only an attempt that was interrupted or lost.
     pub async fn claim_from_reclaim_grant(&self, grant: &ClaimGrant) -> Result<ClaimedTask> {
         let permit = self.permit()?;
-        let claimed = self.shared.client.call::<ClaimFromReclaimGrant>(self.granted(grant)).await?;
-        Ok(self.task(claimed.task, permit))
+        let claimed = self.shared.client.call::<ClaimFromReclaimGrant>(self.granted(grant)).await;
+        self.shared.log_claim(claimed.as_ref().map(|_| 1));
+        Ok(self.task(claimed?.task, permit))
     }
 
-    /// Claims one task in two steps: the engine's scheduler grants it, then the grant is claimed. A grant that cannot
-    /// be claimed is handed back.
-    pub async fn claim_via_server(&self) -> Result<Option<ClaimedTask>> {
+    /// Claims one task of a lane in two steps: the engine's scheduler grants it for so long, then the grant is claimed. A
+    /// grant that cannot be claimed is handed back.
+    pub async fn claim_via_server(&self, lane: &str, grant_ttl: Duration) -> Result<Option<ClaimedTask>> {
         let permit = self.permit()?;
-        let args = claim::Args { mode: Some(ClaimMode::Grant), ..self.ask(1) };
-        let Some(grant) = self.unless_stopping(args).await?.grants.pop() else { return Ok(None) };
-        match self.shared.client.call::<ClaimFromGrant>(self.granted(&grant)).await {
+        let Some(grant) = self.obtain_grant(lane, grant_ttl).await? else { return Ok(None) };
+        let claimed = self.shared.client.call::<ClaimFromGrant>(self.granted(&grant)).await;
+        self.shared.log_claim(claimed.as_ref().map(|_| 1));
+        match claimed {
             Ok(claimed) => Ok(Some(self.task(claimed.task, permit))),
             Err(error) => {
-                let returned = return_grant::Args {
-                    instance_id: self.config().instance_id.clone(),
-                    grant_id: grant.grant_id,
-                    execution_id: grant.execution_id,
-                    namespace: None,
-                };
                 // It lapses by itself if this fails, too.
-                let _ = self.shared.client.call::<ReturnGrant>(returned).await;
+                let _ = self.hand_back_grant(&grant).await;
                 Err(error)
             }
         }
@@ -98,7 +121,11 @@ impl FlowFabricWorker {
         tokio::select! {
             biased;
             () = self.shared.stopping.cancelled() => Ok(claim::Outcome { tasks: Vec::new(), grants: Vec::new() }),
-            claimed = self.shared.client.call::<Claim>(args) => claimed,
+            claimed = self.shared.client.call::<Claim>(args) => {
+                let found = |claimed: &claim::Outcome| claimed.tasks.len() + claimed.grants.len();
+                self.shared.log_claim(claimed.as_ref().map(found));
+                claimed
+            }
         }
     }
 
@@ -133,5 +160,23 @@ impl FlowFabricWorker {
 
     fn task(&self, task: Task, permit: OwnedSemaphorePermit) -> ClaimedTask {
         ClaimedTask::new(self.shared.clone(), task, permit)
+    }
+}
+
+impl Shared {
+    /// One line for every claim that was answered: how much it brought, or why it was refused and what the worker lacks.
+    pub(super) fn log_claim(&self, answer: Result<usize, &SdkError>) {
+        let (instance, digest) = (&self.config.instance_id, &self.resolved.digest);
+        match answer {
+            Ok(0) => tracing::debug!(instance, digest, "a claim found nothing"),
+            Ok(tasks) => tracing::debug!(instance, digest, tasks, "a claim was answered"),
+            Err(error) => {
+                let missing = match error {
+                    SdkError::Refused(refusal) => refusal.details.get("missing"),
+                    _ => None,
+                };
+                tracing::debug!(instance, digest, missing = missing.map(tracing::field::display), %error, "a claim failed");
+            }
+        }
     }
 }

@@ -173,7 +173,8 @@ impl WorkerConfig {
         }
         let capabilities = CapabilitySet::new(self.capabilities.iter().cloned())
             .map_err(|error| wrong("capabilities", error.detail))?;
-        Ok(Resolved { capacity, capabilities, lease_ttl_ms, claim_wait_ms })
+        let digest = capabilities.digest();
+        Ok(Resolved { capacity, capabilities, digest, lease_ttl_ms, claim_wait_ms })
     }
 }
 
@@ -182,6 +183,8 @@ impl WorkerConfig {
 pub(super) struct Resolved {
     pub(super) capacity: u32,
     pub(super) capabilities: CapabilitySet,
+    /// Stands for the capabilities in log lines.
+    pub(super) digest: String,
     pub(super) lease_ttl_ms: i64,
     pub(super) claim_wait_ms: i64,
 }

@@ -217,10 +217,13 @@ impl Shared {
             };
             answers.push((answer, exchanged));
         }
+        let asked = outcome.claim.is_some();
         let claimed = outcome.claim.unwrap_or_default();
-        if let Some(problem) = claimed.problem {
+        match claimed.problem {
             // The places are free again: the next claim of the intake meets the problem and tells of it.
-            tracing::debug!(%problem, "an exchange could not claim");
+            Some(problem) => self.log_claim(Err(&problem.into())),
+            None if asked => self.log_claim(Ok(claimed.tasks.len())),
+            None => {}
         }
         // The leases are known before those that ended are let go: a worker that stops sees all of them.
         let tasks =

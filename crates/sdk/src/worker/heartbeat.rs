@@ -7,6 +7,7 @@ use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::{HeartbeatWorker, RegisterWorker, RenewLeases, heartbeat_worker, register_worker, renew_leases};
 use ff_core::{Code, limits};
 use tokio::time::{Instant, MissedTickBehavior};
+use tracing::Instrument;
 
 use super::Shared;
 use crate::error::{Result, SdkError};
@@ -40,7 +41,8 @@ impl Shared {
         }
         for chunk in chunks {
             let asked_at = Instant::now();
-            let renewed = match tokio::time::timeout(period, self.renew(chunk)).await {
+            let span = tracing::debug_span!("renew_lease", instance = self.config.instance_id, leases = chunk.len());
+            let renewed = match tokio::time::timeout(period, self.renew(chunk).instrument(span)).await {
                 Ok(renewed) => renewed,
                 Err(_) => Err(SdkError::Unreachable("a heartbeat has no answer".into())),
             };
@@ -71,7 +73,8 @@ impl Shared {
             Err(error) => match error.code() {
                 // The registration ran out, or an operator removed it; the leases are as good as before.
                 Some(Code::WorkerNotFound) => {
-                    tracing::warn!("the worker's registration is gone; it registers again");
+                    let digest = &self.resolved.digest;
+                    tracing::warn!(digest, "the worker's registration is gone; it registers again");
                     self.register().await?;
                 }
                 Some(Code::DuplicateWorkerInstance) => {
@@ -101,13 +104,6 @@ impl Shared {
             lease_ttl_ms: Some(self.resolved.lease_ttl_ms),
             tools: self.config.tools.clone(),
         };
-        self.client.call::<RegisterWorker>(args).await?;
-        tracing::info!(
-            instance = self.config.instance_id,
-            capabilities = self.resolved.capabilities.route(),
-            digest = self.resolved.capabilities.digest(),
-            "the worker is registered"
-        );
-        Ok(())
+        self.client.call::<RegisterWorker>(args).await.map(drop)
     }
 }

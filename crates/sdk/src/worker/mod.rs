@@ -86,6 +86,13 @@ impl FlowFabricWorker {
             heartbeat: OnceLock::new(),
         });
         shared.register().await?;
+        // The whole set this once; later lines carry its digest.
+        tracing::info!(
+            instance = shared.config.instance_id,
+            capabilities = shared.resolved.capabilities.route(),
+            digest = shared.resolved.digest,
+            "the worker is registered"
+        );
         let heartbeat = tokio::spawn(heartbeat::run(Arc::downgrade(&shared), lease_ttl));
         let _ = shared.heartbeat.set(heartbeat.abort_handle());
         Ok(Self { shared })

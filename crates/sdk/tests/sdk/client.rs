@@ -160,7 +160,7 @@ async fn a_subscription_goes_on_from_its_cursor() {
             Happening::Event(view) => {
                 let Event { event_type, execution_id, .. } = view.event;
                 assert_eq!(event_type, EventType::Completed, "{way}");
-                execution_id
+                execution_id.unwrap()
             }
             gap => panic!("{way}: {gap:?}"),
         };
@@ -176,7 +176,7 @@ async fn a_subscription_goes_on_from_its_cursor() {
             if let Happening::Event(view) = within(later.next()).await.unwrap()
                 && view.event.event_type == EventType::Completed
             {
-                break view.event.execution_id;
+                break view.event.execution_id.unwrap();
             }
         };
         assert_eq!(id, second.execution_id, "{way}");
@@ -193,11 +193,11 @@ async fn a_namespace_separates_and_a_wrong_token_is_refused_at_connect() {
         assert!(client.list_all(Default::default()).await.unwrap().is_empty(), "{way}");
         assert_eq!(team.list_all(Default::default()).await.unwrap().len(), 1, "{way}");
     }
-    let settings = Settings { api_token: Some("right-token".into()), ..Settings::default() };
+    let settings = Settings { api_token: Some("right-token-of-the-server".into()), ..Settings::default() };
     let server = Running::start(settings, Arc::new(MemoryStore::new())).await;
-    let refused = Client::builder(&server.url).token("wrong-token").connect().await.unwrap_err();
+    let refused = Client::builder(&server.url).token("wrong-token-of-the-server").connect().await.unwrap_err();
     assert_eq!(refused.code(), Some(Code::Unauthenticated));
-    let client = Client::builder(&server.url).token("right-token").connect().await.unwrap();
+    let client = Client::builder(&server.url).token("right-token-of-the-server").connect().await.unwrap();
     client.submit("k").send().await.unwrap();
     server.stop().await;
 }

@@ -4,6 +4,7 @@ mod changes;
 mod client;
 mod crash;
 mod exchange;
+mod logs;
 mod lost_replies;
 mod providers;
 mod round_trips;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use flowfabric::op::{Claim, ClaimMode, ReturnGrant, claim, return_grant};
+use flowfabric::op::{CreateBudget, DeregisterWorker, create_budget, deregister_worker};
 use flowfabric::{
-    ClaimGrant, ClaimKind, Client, Code, FlowFabricWorker, Frame, LeaseLoss, PublicState, SdkError, SuspendOutcome,
-    SuspendReason, SuspendRequest, WorkerConfig,
+    AttemptIndex, ClaimGrant, ClaimKind, Client, Code, FlowFabricWorker, Frame, FrameBound, FrameId, LeaseLoss,
+    PublicState, ReportUsageResult, SdkError, SuspendOutcome, SuspendReason, SuspendRequest, WorkerConfig,
 };
 
 use crate::support::{both_ways, within};
@@ -19,22 +19,11 @@ async fn worker(client: &Client, name: &str) -> FlowFabricWorker {
     FlowFabricWorker::connect(client, config(name)).await.unwrap()
 }
 
+/// Longer than any test holds a grant.
+const GRANT_TTL: Duration = Duration::from_secs(30);
+
 async fn grant(worker: &FlowFabricWorker) -> ClaimGrant {
-    let args = claim::Args {
-        instance_id: worker.config().instance_id.clone(),
-        namespace: None,
-        lanes: worker.config().lanes.clone(),
-        capabilities: Default::default(),
-        kinds: Default::default(),
-        max_tasks: None,
-        wait_ms: Some(10_000),
-        mode: Some(ClaimMode::Grant),
-        lease_ids: Vec::new(),
-        retry: false,
-        lease_ttl_ms: None,
-        grant_ttl_ms: Some(30_000),
-    };
-    worker.client().call::<Claim>(args).await.unwrap().grants.pop().unwrap()
+    within(worker.obtain_grant("default", GRANT_TTL)).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -68,7 +57,7 @@ async fn a_full_worker_claims_nothing_and_leaves_a_grant_untouched() {
         for refused in [
             worker.claim_from_grant(&grant).await.map(Some),
             worker.claim_from_reclaim_grant(&grant).await.map(Some),
-            worker.claim_via_server().await,
+            worker.claim_via_server("default", GRANT_TTL).await,
             worker.claim_next().await,
         ] {
             let full = matches!(refused, Err(SdkError::WorkerAtCapacity { max_concurrent_tasks: 1 }));
@@ -89,14 +78,9 @@ async fn a_grant_is_claimed_once_and_only_an_interrupted_one_as_a_reclaim() {
         let fresh = grant(&worker).await;
         let refused = worker.claim_from_reclaim_grant(&fresh).await.unwrap_err();
         assert_eq!(refused.code(), Some(Code::NotAResumedExecution), "{way}");
-        let returned = return_grant::Args {
-            instance_id: worker.config().instance_id.clone(),
-            grant_id: fresh.grant_id,
-            execution_id: fresh.execution_id,
-            namespace: None,
-        };
-        assert!(worker.client().call::<ReturnGrant>(returned).await.unwrap().changed, "{way}");
-        let task = within(worker.claim_via_server()).await.unwrap().unwrap();
+        assert!(worker.hand_back_grant(&fresh).await.unwrap(), "{way}");
+        assert!(!worker.hand_back_grant(&fresh).await.unwrap(), "{way}: it is back already");
+        let task = within(worker.claim_via_server("default", GRANT_TTL)).await.unwrap().unwrap();
         task.delay_execution(Duration::ZERO).await.unwrap();
         let resumed = grant(&worker).await;
         let task = worker.claim_from_reclaim_grant(&resumed).await.unwrap();
@@ -173,7 +157,14 @@ async fn a_suspension_that_is_satisfied_already_gives_the_task_back() {
         signal.payload(&"now").send().await.unwrap();
         let request = || SuspendRequest::for_signal("go", SuspendReason::Signal);
         let outcome = task.suspend(request().on_waitpoint(waitpoint.waitpoint_id)).await.unwrap();
-        let SuspendOutcome::AlreadySatisfied { task, resume_signals } = outcome else { panic!("{way}: {outcome:?}") };
+        let SuspendOutcome::AlreadySatisfied {
+            task, resume_signals, suspension_id, waitpoint_id, waitpoint_key, ..
+        } = outcome
+        else {
+            panic!("{way}: {outcome:?}")
+        };
+        assert_eq!((waitpoint_id, waitpoint_key), (waitpoint.waitpoint_id, waitpoint.waitpoint_key), "{way}");
+        assert!(!suspension_id.to_string().is_empty(), "{way}");
         assert_eq!((resume_signals.len(), resume_signals[0].name.as_str()), (1, "go"), "{way}");
         let outcome = task.suspend(request().continuation(&7)).await.unwrap();
         let SuspendOutcome::Suspended { waitpoint_id, token, .. } = outcome else { panic!("{way}: {outcome:?}") };
@@ -234,9 +225,106 @@ async fn a_writer_sends_many_frames_in_few_calls_and_in_order() {
         let calls = client.calls_made() - before;
         assert!(calls < 100, "{way}: {calls} calls");
         task.complete(&()).await.unwrap();
-        let frames = execution.read_stream(flowfabric::AttemptIndex(0), 1_000).await.unwrap().frames;
+        let read = execution.read_stream(AttemptIndex(0), FrameBound::First, FrameBound::Last, 1_000).await;
+        let frames = read.unwrap().frames;
         let texts: Vec<_> =
             frames.iter().skip(1).map(|frame| String::from_utf8(frame.payload.to_vec()).unwrap()).collect();
         assert_eq!(texts, (0..999).map(|number| number.to_string()).collect::<Vec<_>>(), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_is_for_its_lane_and_lasts_as_long_as_it_says() {
+    for (way, client, _server) in both_ways().await {
+        let lanes = config("w").lanes(["a", "b"]).claim_wait(Duration::ZERO);
+        let worker = FlowFabricWorker::connect(&client, lanes).await.unwrap();
+        let execution = client.submit("k").lane("b").send().await.unwrap();
+        assert!(within(worker.obtain_grant("a", GRANT_TTL)).await.unwrap().is_none(), "{way}: nothing waits there");
+        assert!(within(worker.claim_via_server("a", GRANT_TTL)).await.unwrap().is_none(), "{way}");
+        let granted = within(worker.obtain_grant("b", Duration::from_millis(1))).await.unwrap().unwrap();
+        assert_eq!((granted.execution_id, granted.lane.as_str()), (execution.id(), "b"), "{way}");
+        for ttl in [Duration::ZERO, Duration::from_millis(60_001)] {
+            let refused = worker.obtain_grant("b", ttl).await.unwrap_err();
+            assert_eq!(refused.code(), Some(Code::Invalid), "{way}: {ttl:?}");
+        }
+        let waits = config("w").lanes(["b"]);
+        let patient = FlowFabricWorker::connect(&client, waits).await.unwrap();
+        let task = within(patient.claim_via_server("b", GRANT_TTL)).await.unwrap().unwrap();
+        assert_eq!(task.execution_id(), execution.id(), "{way}: an unused grant lapses");
+        let expired = worker.claim_from_grant(&granted).await.unwrap_err();
+        assert_eq!(expired.code(), Some(Code::ClaimGrantExpired), "{way}");
+        task.complete(&()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn frames_are_read_by_range_and_a_wait_that_is_too_long_is_refused() {
+    for (way, client, _server) in both_ways().await {
+        let worker = worker(&client, "w").await;
+        let execution = client.submit("k").send().await.unwrap();
+        let task = within(worker.claim_next()).await.unwrap().unwrap();
+        for number in 1..=5 {
+            task.append_frame(Frame::text("n", number.to_string())).await.unwrap();
+        }
+        let frame = |sequence| FrameId { attempt: AttemptIndex(0), sequence };
+        let at = |sequence| FrameBound::At(frame(sequence));
+        let sequences =
+            |frames: flowfabric::StreamFrames| frames.frames.iter().map(|frame| frame.id.sequence).collect::<Vec<_>>();
+        let read = execution.read_stream(AttemptIndex(0), at(2), at(4), 10).await.unwrap();
+        assert_eq!(sequences(read), [2, 3, 4], "{way}: both ends are included");
+        let read = task.read_stream(at(3), FrameBound::Last, 2).await.unwrap();
+        assert_eq!(sequences(read), [3, 4], "{way}: not more than asked for");
+        let tailed = task.tail_stream(2, Duration::ZERO, 2).await.unwrap();
+        assert_eq!(sequences(tailed), [3, 4], "{way}");
+        let too_long = Duration::from_millis(30_001);
+        for refused in [
+            execution.tail_stream(frame(0), too_long, 1).await,
+            task.tail_stream(0, too_long, 1).await,
+            execution.tail_stream(frame(0), Duration::ZERO, 0).await,
+            execution.read_stream(AttemptIndex(0), FrameBound::First, FrameBound::Last, 10_001).await,
+        ] {
+            assert_eq!(refused.unwrap_err().code(), Some(Code::Invalid), "{way}");
+        }
+        task.complete(&()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn usage_is_charged_to_one_budget_or_to_all() {
+    for (way, client, _server) in both_ways().await {
+        let worker = worker(&client, "w").await;
+        for (name, hard) in [("small", 10), ("large", 1_000)] {
+            let budget = serde_json::json!({ "name": name, "dimensions": { "tokens": { "hard": hard } } });
+            client.call::<CreateBudget>(serde_json::from_value::<create_budget::Args>(budget).unwrap()).await.unwrap();
+        }
+        client.submit("k").budget("small").budget("large").send().await.unwrap();
+        let task = within(worker.claim_next()).await.unwrap().unwrap();
+        let charged = task.report_usage_to("large", [("tokens", 500)], Some("draft".into())).await.unwrap();
+        assert_eq!(charged, ReportUsageResult::Ok, "{way}");
+        let both = task.report_usage([("tokens", 5)], None).await.unwrap();
+        assert_eq!(both.len(), 2, "{way}: {both:?}");
+        let breach = task.report_usage_to("small", [("tokens", 6)], None).await.unwrap();
+        assert!(matches!(breach, ReportUsageResult::HardBreach { .. }), "{way}: {breach:?}");
+        let foreign = task.report_usage_to("other", [("tokens", 1)], None).await.unwrap_err();
+        assert!(foreign.code().is_some(), "{way}: {foreign}");
+        task.complete(&()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_that_finds_another_process_under_its_name_ends_claims_and_keeps_the_tasks() {
+    for (way, client, _server) in both_ways().await {
+        let one = FlowFabricWorker::connect(&client, config("w").instance_id("w-1")).await.unwrap();
+        client.submit("k").send().await.unwrap();
+        let task = within(one.claim_next()).await.unwrap().unwrap();
+        // An operator takes the first for dead, and a second process gets its name.
+        let removed = deregister_worker::Args { instance_id: "w-1".into(), namespace: None, nonce: None };
+        client.call::<DeregisterWorker>(removed).await.unwrap();
+        let other = FlowFabricWorker::connect(&client, config("w").instance_id("w-1")).await.unwrap();
+        within(one.stopping().cancelled()).await;
+        assert!(one.claim_all_it_can().await.unwrap().is_empty(), "{way}");
+        assert!(task.is_lease_healthy(), "{way}: the lease is the task's, whatever became of the name");
+        task.complete(&()).await.unwrap();
+        assert!(!other.stopping().is_cancelled(), "{way}");
     }
 }
