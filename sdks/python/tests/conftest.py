@@ -11,8 +11,8 @@ from flowfabric.testing import Server
 
 from .support import store
 
-#: Modules whose tests run on both stores: journals, waits, children, forks, and what is reserved.
-ON_BOTH_STORES = {"test_journal", "test_governance"}
+#: Modules whose tests run on both stores: journals, waits, children, forks, what is reserved, and exchanges.
+ON_BOTH_STORES = {"test_exchange", "test_governance", "test_journal", "test_sequences"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

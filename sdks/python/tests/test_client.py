@@ -17,7 +17,7 @@ from flowfabric import wire
 from flowfabric.testing import Server
 
 from .proxy import proxy
-from .support import bench, run, until_state
+from .support import bench, run
 
 
 @ff.task("double", retries=0)
@@ -163,33 +163,6 @@ def test_waiting_for_a_result_does_not_block_the_loop(server: Server) -> None:
     run(test())
 
 
-def test_a_fork_goes_on_before_a_step_and_a_diff_shows_what_it_did_otherwise(server: Server) -> None:
-    @ff.task("forked", retries=0)
-    async def forked(ctx: ff.Context, model: str) -> str:
-        plan = await ctx.step("plan", lambda: "one plan")
-        return plan + await ctx.step("write", lambda: f" by {model}", key="draft")
-
-    async def test() -> None:
-        async with bench(server, forked) as its:
-            origin = await its.submit(forked, "large")
-            assert await origin.result(20) == "one plan by large"
-            fork = await origin.fork(("write", "draft"), input="small", tags={"why": "cheaper"})
-            assert await fork.result(20) == "one plan by small"
-            (different,) = await origin.diff(fork)
-            assert different.one
-            assert different.other
-            assert (different.one.name, different.one.key) == ("write", "draft")
-            assert (await origin.result(5), await origin.diff(origin)) == ("one plan by large", [])
-            # The blocking client has the same methods.
-            with server.client() as client:
-                same = client.execution(origin.id).diff(client.execution(fork.id))
-                assert [pair.one and pair.one.name for pair in same] == ["write"]
-                again = client.execution(origin.id).fork("plan")
-            assert await its.client.execution(again.id).result(20) == "one plan by large"
-
-    run(test())
-
-
 @pytest.mark.parametrize("approved", [True, False])
 def test_what_waits_for_people_is_listed_and_decided(approved: bool, server: Server) -> None:
     """A worker that is no program of ours asks: it suspends its task with a question."""
@@ -278,33 +251,39 @@ def test_whatever_a_client_submits_is_in_its_namespace(server: Server) -> None:
     run(test())
 
 
-def test_a_waitpoint_token_decides_without_an_api_token_and_does_nothing_else(tmp_path: Path) -> None:
-    @ff.task("asks", retries=0)
-    async def asks(ctx: ff.Context) -> str:
-        return str(await ctx.wait_signal("decision", str))
+#: The certificate of an authority whose key nobody has.
+AUTHORITY = """-----BEGIN CERTIFICATE-----
+MIIBfjCCASWgAwIBAgIUAN0ReFP7Cp3MIuRRWu/lOSVmg9kwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJYXV0aG9yaXR5MCAXDTI2MTExNjE5NTI1OFoYDzIxMjYxMDIz
+MTk1MjU4WjAUMRIwEAYDVQQDDAlhdXRob3JpdHkwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASUCvYpUB7QBjpyCaEP4g3JdZXCpW0xfarKbE6OmMSJht5A7o35pkwW
+8iZ81ve4Xekbec3oYDPAWai6pGx7nwpvo1MwUTAdBgNVHQ4EFgQUN1PpbX8jTpDV
+x3eNQnWPhM4vqrEwHwYDVR0jBBgwFoAUN1PpbX8jTpDVx3eNQnWPhM4vqrEwDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiAYGbrvGl1FVOQZk09FvgSR
+AH1dM8mWYmuDyWoCL3s12QIgI03sJihHRrh7TxecIeSF9QqtoiIyN7EngXeUROKk
+y0I=
+-----END CERTIFICATE-----
+"""
 
-    async def test() -> None:
-        secret = {"FF_API_TOKEN": "the-admin-token"}
-        options = ["--log-level", "error"]
-        with Server(f"sqlite://{tmp_path}/flowfabric.db", options=options, environment=secret) as server:
-            async with (
-                server.async_client(token="the-admin-token") as admin,
-                server.async_client() as anybody,
-                ff.Worker([asks], admin, drain=1.0).running(),
-            ):
-                execution = await admin.submit(asks)
-                await until_state(execution, "suspended")
-                (asked,) = (await admin.call(wire.list_pending_waitpoints, execution_id=execution.id)).items
-                where = {"execution_id": execution.id, "waitpoint_id": asked.waitpoint_id}
-                link = {
-                    "waitpoint_id": asked.waitpoint_id,
-                    "token": (await admin.call(wire.get_waitpoint_token, **where)).token,
-                }
-                theirs = anybody.execution(execution.id)
-                for refused in (theirs.get(), theirs.cancel(), theirs.signal("decision", "no")):
-                    with pytest.raises(ff.Unauthenticated):
-                        await refused
-                await theirs.signal("decision", "yes", **link)
-                assert await execution.result(20) == "yes"
 
-    run(test())
+def test_the_authorities_of_a_file_are_trusted_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "authority.pem"
+    file.write_text(AUTHORITY)
+    monkeypatch.setenv("FF_CA_FILE", str(file))
+    trusted = ff.Client("https://localhost").settings.http_options()["verify"]
+    assert [dict(one[0] for one in found["subject"]) for found in trusted.get_ca_certs()] == [
+        {"commonName": "authority"}
+    ]
+    with pytest.raises(FileNotFoundError):
+        ff.Client("https://localhost", ca_file=str(tmp_path / "absent.pem"))
+    assert ff.Client("http://localhost", ca_file=str(tmp_path / "absent.pem")).settings.ca_file
+
+
+def test_a_token_that_others_could_read_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    ff.Client("http://ff.invalid", token="canary-token")
+    assert "plain HTTP" in caplog.text
+    assert "canary" not in caplog.text
+    caplog.clear()
+    for url in ("https://ff.invalid", "http://localhost:7171", "http://[::1]:7171"):
+        ff.Client(url, token="canary-token")
+    assert not caplog.text

@@ -452,3 +452,30 @@ def test_a_journal_too_large_for_a_claim_is_read_in_pages(server: Server) -> Non
         assert ran == list(range(30))
 
     run(test())
+
+
+def test_a_fork_goes_on_before_a_step_and_a_diff_shows_what_it_did_otherwise(server: Server) -> None:
+    @ff.task("forked", retries=0)
+    async def forked(ctx: ff.Context, model: str) -> str:
+        plan = await ctx.step("plan", lambda: "one plan")
+        return plan + await ctx.step("write", lambda: f" by {model}", key="draft")
+
+    async def test() -> None:
+        async with bench(server, forked) as its:
+            origin = await its.submit(forked, "large")
+            assert await origin.result(20) == "one plan by large"
+            fork = await origin.fork(("write", "draft"), input="small", tags={"why": "cheaper"})
+            assert await fork.result(20) == "one plan by small"
+            (different,) = await origin.diff(fork)
+            assert different.one
+            assert different.other
+            assert (different.one.name, different.one.key) == ("write", "draft")
+            assert (await origin.result(5), await origin.diff(origin)) == ("one plan by large", [])
+            # The blocking client has the same methods.
+            with server.client() as client:
+                same = client.execution(origin.id).diff(client.execution(fork.id))
+                assert [pair.one and pair.one.name for pair in same] == ["write"]
+                again = client.execution(origin.id).fork("plan")
+            assert await its.client.execution(again.id).result(20) == "one plan by large"
+
+    run(test())

@@ -198,9 +198,9 @@ def test_a_worker_whose_token_is_revoked_loses_its_leases_and_says_so(
     pay = payer(effects)
 
     async def test() -> None:
-        secret = {"FF_API_TOKEN": "the-admin-token"}
+        secret = {"FF_API_TOKEN": "the-administrator-token"}
         with Server(f"sqlite://{tmp_path}/flowfabric.db", options=SERVER, environment=secret) as server:
-            async with server.async_client(token="the-admin-token") as admin:
+            async with server.async_client(token="the-administrator-token") as admin:
                 made = [await admin.call(ff.wire.create_token, name=name, role="worker") for name in ("one", "two")]
                 first, second = (server.async_client(token=one.secret) for one in made)
                 async with ff.Worker([pay], first, claim_wait=0.2, lease_ttl=1.0, drain=0).running():

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,32 +103,5 @@ def test_a_thread_whose_lease_is_lost_is_told_and_keeps_its_place(server: Server
             await its.client.call(ff.wire.revoke_lease, execution_id=execution.id)
             assert await execution.result(30) == "done elsewhere"
         assert told.is_set()
-
-    run(test())
-
-
-def test_two_services_in_one_lane_are_not_handed_each_others_work(server: Server) -> None:
-    seen: list[str] = []
-
-    def service(name: str) -> ff.Task[str, str]:
-        @ff.task(name, retries=0)
-        async def serve(ctx: ff.Context, input: str) -> str:
-            seen.append(f"{name} {ctx.task.kind}")
-            return name
-
-        return serve
-
-    async def test() -> None:
-        first, second = service("first"), service("second")
-        async with bench(server, first) as its:
-            waiting = await its.submit(second, "x")
-            done = [await its.submit(first, "x") for _ in range(20)]
-            for execution in done:
-                assert await execution.result(20) == "first"
-            view = await waiting.get()
-            assert (view.public_state, view.attempt) == ("waiting", None)
-            async with ff.Worker([second], its.client, lanes=[its.lane], drain=1.0).running():
-                assert await waiting.result(20) == "second"
-        assert Counter(seen) == {"first first": 20, "second second": 1}
 
     run(test())

@@ -133,6 +133,24 @@ def render_sync() -> str:
     return SYNC_HEADER + text
 
 
+def with_variants(schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schemas with the variants of a union inside of it: for us a union is one model with the fields of all."""
+    inside = {name for name, schema in schemas.items() if "x-variant-of" in schema}
+
+    def variant(one: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" not in one or ref_name(one) not in inside:
+            return one
+        named: dict[str, Any] = schemas[ref_name(one)]
+        base, added = named.get("allOf", ({}, {}))
+        return {**named, **base, **added}
+
+    def inline(schema: dict[str, Any]) -> dict[str, Any]:
+        return {**schema, "oneOf": [variant(one) for one in schema["oneOf"]]}
+
+    kept = {name: schema for name, schema in schemas.items() if name not in inside}
+    return {name: inline(schema) if "oneOf" in schema else schema for name, schema in kept.items()}
+
+
 def ref_name(schema: dict[str, Any]) -> str:
     return str(schema["$ref"]).rsplit("/", 1)[-1]
 
@@ -338,7 +356,8 @@ def operations(document: dict[str, Any]) -> list[str]:
 
 def render() -> str:
     document = json.loads(DOCUMENT.read_text())
-    schemas = document["components"]["schemas"]
+    schemas = with_variants(document["components"]["schemas"])
+    document["components"]["schemas"] = schemas
     # An alias is a value, so that what it names must come before it; models name each other in annotations only.
     made = {name: component(name, schemas[name], schemas) for name in sorted(schemas)}
     aliases = [name for name in made if not is_model(schemas[name])]

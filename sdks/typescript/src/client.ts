@@ -9,6 +9,7 @@ import { checked, type Content, encoded, present, type StandardSchema, valueOf }
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
+import { currentTrace } from "./trace.js";
 import type { components } from "./wire.js";
 
 export type Schemas = components["schemas"];
@@ -43,7 +44,7 @@ export interface SubmitOptions {
   debounce?: Schemas["Debounce"];
   capabilities?: string[];
   policy?: Partial<Schemas["Policy"]>;
-  /** The W3C trace context of the submitter. */
+  /** The W3C trace context of the submitter; the span that the caller is in when absent and the program has OpenTelemetry. */
   traceContext?: string;
 }
 
@@ -351,7 +352,7 @@ export function submission(task: string | AnyTask, input: unknown, options: Subm
     singleton: options.singleton === undefined ? undefined : { key: options.singleton },
     debounce: options.debounce,
     required_capabilities: options.capabilities,
-    trace_context: options.traceContext,
+    trace_context: options.traceContext ?? currentTrace(),
   });
 }
 

@@ -76,8 +76,6 @@ export class Context {
   readonly attempt: number;
   /** The submitter's W3C trace context. */
   readonly traceContext: string | undefined;
-  /** Fires when the execution is cancelled or its lease is lost: give it to `fetch` and the like. */
-  readonly signal: AbortSignal;
   readonly #link: TaskLink;
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
@@ -85,15 +83,25 @@ export class Context {
   #spends = 0;
 
   constructor(link: TaskLink, journal: Journal, frames: FrameWriter) {
-    const { task, signal } = link;
+    const { task } = link;
     ({ execution_id: this.executionId, kind: this.kind, tags: this.tags } = task);
     this.attempt = task.fence.attempt;
     this.traceContext = task.trace_context ?? undefined;
-    this.signal = signal;
     this.#link = link;
     this.#journal = journal;
     this.#frames = frames;
     this.#generation = task.generation ?? 0;
+  }
+
+  /** Fires when the execution is cancelled or its lease is lost: give it to `fetch` and the like. */
+  get signal(): AbortSignal {
+    return this.#link.signal;
+  }
+
+  /** Writes to the console and names the execution. */
+  get log(): Pick<Console, "debug" | "info" | "warn" | "error"> {
+    const named = (level: keyof Context["log"]) => (...said: unknown[]) => { console[level](`${this.kind} ${this.executionId}:`, ...said); };
+    return { debug: named("debug"), info: named("info"), warn: named("warn"), error: named("error") };
   }
 
   /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
@@ -257,6 +265,18 @@ export class Context {
       const content = ended.result ?? (await this.#journal.while(this.#link.held<Content>("GET", path`/v1/executions/${ended.child_id ?? id}/result`)));
       return checked<unknown>(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
     });
+  }
+
+  /** The executions it depends on, with outcomes and results; also its children. */
+  async upstreams(): Promise<Schemas["UpstreamView"][]> {
+    const items: Schemas["UpstreamView"][] = [];
+    for (let cursor: string | undefined | null; cursor !== null; ) {
+      const query = { results: true, cursor };
+      const page: Schemas["ListUpstreamsOutcome"] = await this.#link.held("GET", path`/v1/executions/${this.executionId}/upstreams`, { query });
+      items.push(...page.items);
+      cursor = page.next_cursor ?? null;
+    }
+    return items;
   }
 
   /** The time in milliseconds, the same in every run. */

@@ -13,6 +13,12 @@ import { pause } from "./time.js";
 /** Calls after which a task is no longer in hand. */
 export type EndingName = "complete" | "fail" | "delay" | "park";
 
+/** The holder of a task: what rejects when the lease is lost, and the signal that fires then, for calls. */
+export interface LeaseHolder {
+  readonly lost: Promise<never>;
+  readonly signal: AbortSignal;
+}
+
 export interface ExchangeOptions {
   instanceId: string;
   /** Fields of every claim. */
@@ -64,17 +70,13 @@ export class Exchange {
     }
   }
 
-  /** Ends a task, or parts from it. The call is repeated for as long as the signal lets it. */
-  async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, signal: AbortSignal): Promise<T> {
-    const aborted = new Promise<never>((_, reject) => {
-      signal.throwIfAborted();
-      signal.addEventListener("abort", () => { reject(signal.reason as Error); }, { once: true });
-    });
-    const answer = await Promise.race([this.#endings.put({ name, body }), aborted]);
+  /** Ends a task, or parts from it. The call is repeated for as long as the lease lasts. */
+  async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, holder: LeaseHolder): Promise<T> {
+    const answer = await Promise.race([holder.lost, this.#endings.put({ name, body })]);
     if (answer !== undefined) return answer as T;
     // Its own answer says all there is to say about an ending that the shared call did not take.
     const { execution_id, ...own } = body;
-    const options = { body: own, signal, idempotencyKey: null, retryForMs: Infinity };
+    const options = { body: own, signal: holder.signal, idempotencyKey: null, retryForMs: Infinity };
     return this.connection.call<T>("POST", path`/v1/executions/${execution_id}/${name}`, options);
   }
 

@@ -1,6 +1,6 @@
 /** A task as a tool of agents: what it takes and gives, as JSON schemas. */
 import type { Schemas } from "./client.js";
-import type { StandardSchema } from "./schema.js";
+import { present, type StandardSchema } from "./schema.js";
 import type { AnyTask } from "./task.js";
 
 type JsonSchema = Record<string, unknown>;
@@ -30,16 +30,8 @@ export function tool(task: AnyTask, options: ToolOptions): Schemas["ToolDefiniti
   if (input_schema === undefined) throw new TypeError(`the tool ${JSON.stringify(task.kind)} needs an inputSchema`);
   const output_schema = options.outputSchema ?? jsonSchema(task.output, "output");
   const { description, title, repeatable, destructive, tasks, readOnly: read_only, lane = task.lane } = options;
-  return {
-    kind: task.kind, description, input_schema,
-    ...(output_schema !== undefined && { output_schema }),
-    ...(title !== undefined && { title }),
-    ...(lane !== undefined && { lane }),
-    ...(repeatable !== undefined && { repeatable }),
-    ...(read_only !== undefined && { read_only }),
-    ...(destructive !== undefined && { destructive }),
-    ...(tasks !== undefined && { tasks }),
-  };
+  const said = present({ output_schema, title, lane, repeatable, read_only, destructive, tasks });
+  return { kind: task.kind, description, input_schema, ...said };
 }
 
 /** The JSON schema that a library writes of its own schema, by the Standard JSON Schema interface. */

@@ -412,8 +412,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its values; tags with different keys must all be there. One call looks at 10,000 executions at the most: when few of them match, the page is short and has a cursor.
-         * @description Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its values; tags with different keys must all be there. One call looks at 10,000 executions at the most: when few of them match, the page is short and has a cursor.
+         * Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its values; tags with different keys must all be there. One call looks at 5,000 executions at the most: when few of them match, the page is short and has a cursor.
+         * @description Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its values; tags with different keys must all be there. One call looks at 5,000 executions at the most: when few of them match, the page is short and has a cursor.
          */
         get: operations["list_executions"];
         put?: never;
@@ -2719,18 +2719,13 @@ export interface components {
         JsonValue: unknown;
         /** @enum {string} */
         TimeoutBehavior: "fail" | "cancel" | "expire" | "auto_resume_with_timeout_signal" | "escalate";
-        /** @description A condition that a suspension waits for. */
-        Condition: {
-            any: components["schemas"]["ConditionMatcher"][];
-        } | {
-            all: components["schemas"]["ConditionMatcher"][];
-        } | {
-            count: components["schemas"]["CountCondition"];
-        } | {
-            all_of: components["schemas"]["Condition"][];
-        } | {
-            any_of: components["schemas"]["Condition"][];
-        } | "operator_only" | "timeout_only";
+        /**
+         * @description A condition that a suspension waits for.
+         *
+         *     * `operator_only`: No signal counts: an operator resumes it, or its timeout ends it.
+         *     * `timeout_only`: No signal counts: its timeout ends it.
+         */
+        Condition: components["schemas"]["ConditionOfAny"] | components["schemas"]["ConditionOfAll"] | components["schemas"]["ConditionOfCount"] | components["schemas"]["ConditionOfAllOf"] | components["schemas"]["ConditionOfAnyOf"] | ("operator_only" | "timeout_only");
         /** @description A pattern that one signal must match. */
         ConditionMatcher: {
             /**
@@ -2746,7 +2741,7 @@ export interface components {
              * @description How many are needed.
              * @default 0
              */
-            n?: number;
+            n: number;
             /**
              * @description How signals are told apart.
              * @default signals
@@ -2955,6 +2950,11 @@ export interface components {
             declined?: boolean;
             /** @description The window before this one, with what was settled in it since. */
             previous_window?: components["schemas"]["ClosedWindow"] | null;
+            /**
+             * @description It was made by its first use: it follows the template of the budget above it, and leaves when it is idle and empty.
+             * @default false
+             */
+            from_template?: boolean;
         };
         /** @description The definition of a budget, as its creator wrote it. */
         BudgetDefinition: {
@@ -3001,6 +3001,23 @@ export interface components {
              * @default null
              */
             calendar?: components["schemas"]["CalendarWindow"] | null;
+            /**
+             * Format: int64
+             * @description Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
+             * @default 0
+             */
+            rolling_ms?: number;
+            /**
+             * @description A child of its own for each value of a tag, as `tag:customer`. A charge of an execution that names this budget and
+             *     has the tag counts in the child as well.
+             * @default null
+             */
+            per?: string | null;
+            /**
+             * @description The definition that those children are made with, by their first use.
+             * @default null
+             */
+            template?: components["schemas"]["BudgetTemplate"] | null;
         };
         /** @description The limits of one dimension; 0 is none. */
         Limits: {
@@ -3038,6 +3055,48 @@ export interface components {
         };
         /** @enum {string} */
         CalendarUnit: "day" | "month";
+        /** @description The definition that the children of a budget are made with. */
+        BudgetTemplate: {
+            /**
+             * @description The dimensions that usage is reported in, with their limits.
+             * @default {}
+             */
+            dimensions: {
+                [key: string]: components["schemas"]["Limits"];
+            };
+            /**
+             * @description Whether limits bind.
+             * @default enforce
+             */
+            enforcement?: components["schemas"]["Enforcement"];
+            /**
+             * @description What happens at a hard limit.
+             * @default block
+             */
+            on_hard?: components["schemas"]["HardAction"];
+            /**
+             * @description What happens past a soft limit.
+             * @default warn
+             */
+            on_soft?: components["schemas"]["SoftAction"];
+            /**
+             * Format: int64
+             * @description Usage returns to nothing this often; 0 is never.
+             * @default 0
+             */
+            reset_interval_ms?: number;
+            /**
+             * @description Usage returns to nothing with each day or month of the calendar; instead of an interval.
+             * @default null
+             */
+            calendar?: components["schemas"]["CalendarWindow"] | null;
+            /**
+             * Format: int64
+             * @description Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
+             * @default 0
+             */
+            rolling_ms?: number;
+        };
         /** @description How one dimension of a budget stands in the present window. */
         Standing: {
             /**
@@ -3075,6 +3134,11 @@ export interface components {
              * @description When nothing is left, if it goes on like this and nothing resets it before.
              */
             exhausted_at?: number | null;
+            /**
+             * Format: int64
+             * @description When the oldest usage leaves a rolling window.
+             */
+            frees_at?: number | null;
         };
         /** @description A window that is over. */
         ClosedWindow: {
@@ -3113,13 +3177,7 @@ export interface components {
             };
         };
         /** @description The answer to `create_budget`. */
-        CreateBudgetOutcome: {
-            /** @constant */
-            outcome: "created";
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-        };
+        CreateBudgetOutcome: components["schemas"]["CreateBudgetOutcomeCreated"] | components["schemas"]["CreateBudgetOutcomeAlreadyExists"];
         /** @description The outcome of a removal. */
         Removed: {
             /** @constant */
@@ -3184,43 +3242,7 @@ export interface components {
             next_cursor?: string | null;
         };
         /** @description The answer to a report of usage. */
-        ReportUsageResult: {
-            /** @constant */
-            outcome: "ok";
-        } | {
-            /** @constant */
-            outcome: "already_applied";
-        } | {
-            /** @constant */
-            outcome: "soft_breach";
-            /** @description The first dimension past its limit. */
-            dimension: string;
-            /**
-             * Format: int64
-             * @description Usage now.
-             */
-            current: number;
-            /**
-             * Format: int64
-             * @description The soft limit.
-             */
-            limit: number;
-        } | {
-            /** @constant */
-            outcome: "hard_breach";
-            /** @description The first dimension that would pass. */
-            dimension: string;
-            /**
-             * Format: int64
-             * @description Usage now.
-             */
-            current: number;
-            /**
-             * Format: int64
-             * @description The hard limit.
-             */
-            limit: number;
-        };
+        ReportUsageResult: components["schemas"]["ReportUsageResultOk"] | components["schemas"]["ReportUsageResultAlreadyApplied"] | components["schemas"]["ReportUsageResultSoftBreach"] | components["schemas"]["ReportUsageResultHardBreach"];
         /** @description The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease. */
         LeaseFence: {
             /** @description The attempt the lease runs. */
@@ -3510,6 +3532,8 @@ export interface components {
             undecodable_entries?: components["schemas"]["UndecodableEntry"][];
             /** @description The servers that live, as far as that engine knows: it looks every 20 s at least. */
             servers?: components["schemas"]["ServerView"][];
+            /** @description The caller that asked, as the server knows it; absent from older servers. */
+            caller?: components["schemas"]["CallerView"] | null;
         };
         /** @description How many partitions each family has; fixed when a deployment is first started. */
         PartitionConfig: {
@@ -3557,6 +3581,17 @@ export interface components {
             /** @description It is the one that answers. */
             answers: boolean;
         };
+        /** @description A caller, as a server knows it. */
+        CallerView: {
+            /** @description The name of its token, as the audit log has it. */
+            name: string;
+            /** @description The one namespace it reaches; absent where it reaches all. */
+            namespace?: string | null;
+            /** @description Its role. */
+            role: components["schemas"]["Role"];
+            /** @description The lanes it is limited to; all when absent. */
+            lanes?: string[];
+        };
         /** @description The answer to `list_events`. */
         ListEventsOutcome: {
             /** @description The events, in order within each partition. */
@@ -3586,15 +3621,15 @@ export interface components {
              */
             event_type?: components["schemas"]["EventType"];
             /**
-             * @description The namespace of the execution.
+             * @description The namespace of the execution or the budget.
              * @default
              */
             namespace?: string;
             /**
-             * @description The execution.
-             * @default 0000-00000000-0000-0000-0000-000000000000
+             * @description The execution; absent where the event is about a budget.
+             * @default null
              */
-            execution_id?: components["schemas"]["ExecutionId"];
+            execution_id?: components["schemas"]["ExecutionId"] | null;
             /**
              * @description The kind of the execution.
              * @default
@@ -3638,7 +3673,7 @@ export interface components {
              */
             signal_id?: components["schemas"]["SignalId"] | null;
             /**
-             * @description The signal's name, or a reason.
+             * @description The signal's name, a reason, or what ended a suspension.
              * @default
              */
             detail?: string;
@@ -3647,11 +3682,48 @@ export interface components {
              * @default false
              */
             delivery?: boolean;
+            /**
+             * @description The limit of a budget that was passed.
+             * @default null
+             */
+            breach?: components["schemas"]["Breach"] | null;
         };
         /** @enum {string} */
-        EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted";
+        EventType: "completed" | "failed" | "cancelled" | "expired" | "skipped" | "lease_acquired" | "lease_released" | "lease_expired" | "lease_revoked" | "lease_reclaimed" | "signal_accepted" | "suspended" | "resumed" | "breached" | "created";
+        /** @description A limit of a budget that was passed. */
+        Breach: {
+            /**
+             * @description The budget by name.
+             * @default
+             */
+            budget?: string;
+            /**
+             * @description Which limit.
+             * @default soft
+             */
+            level?: components["schemas"]["BreachLevel"];
+            /**
+             * @description In which dimension.
+             * @default
+             */
+            dimension?: string;
+            /**
+             * Format: int64
+             * @description The amount used and held when the limit was passed.
+             * @default 0
+             */
+            current?: number;
+            /**
+             * Format: int64
+             * @description The limit.
+             * @default 0
+             */
+            limit?: number;
+        };
         /** @enum {string} */
-        EventKind: "completion" | "lease" | "signal";
+        BreachLevel: "soft" | "hard";
+        /** @enum {string} */
+        EventKind: "completion" | "lease" | "signal" | "suspension" | "budget" | "creation";
         /** @description The answer to `list_executions`. */
         ListExecutionsOutcome: {
             /** @description The executions. */
@@ -3778,8 +3850,8 @@ export interface components {
             priority?: number | null;
             /** @description The creator of the execution, for people; it grants no rights. */
             creator?: string | null;
-            /** @description Retries, timeouts and the rest; the namespace's default when absent. */
-            policy?: components["schemas"]["Policy"] | null;
+            /** @description Retries, timeouts and the rest; whatever it does not say is the namespace's default. */
+            policy?: components["schemas"]["PolicyRequest"] | null;
             /** @description For filters. */
             tags?: {
                 [key: string]: string;
@@ -3833,149 +3905,74 @@ export interface components {
             /** @description It starts after a pause, and takes the place of the one before it that has not started. */
             debounce?: components["schemas"]["Debounce"] | null;
         };
-        /** @description Everything a submitter may ask for. */
-        Policy: {
-            /**
-             * @description When a failed attempt is tried again.
-             * @default {
-             *       "max_retries": 3,
-             *       "backoff": {
-             *         "exponential": {
-             *           "initial_ms": 1000,
-             *           "max_ms": 60000,
-             *           "multiplier": 2,
-             *           "jitter": true
-             *         }
-             *       },
-             *       "retryable_categories": [],
-             *       "non_retryable_categories": []
-             *     }
-             */
-            retry?: components["schemas"]["RetryPolicy"];
-            /**
-             * @description How long an attempt and the whole execution may take.
-             * @default {
-             *       "attempt_timeout_ms": null,
-             *       "execution_deadline_ms": null
-             *     }
-             */
-            timeout?: components["schemas"]["TimeoutPolicy"];
+        /** @description Retries, timeouts and the rest. A field that is absent is the namespace's default. */
+        PolicyRequest: {
+            /** @description When a failed attempt is tried again. */
+            retry?: components["schemas"]["RetryRequest"] | null;
+            /** @description How long an attempt and the whole execution may take. */
+            timeout?: components["schemas"]["TimeoutPolicy"] | null;
             /**
              * Format: uint32
-             * @description Leases that may be lost before the execution fails.
-             * @default 100
+             * @description Leases that may be lost before the execution fails; 100 unless the namespace says otherwise.
              */
-            max_reclaim_count?: number;
+            max_reclaim_count?: number | null;
             /**
              * Format: uint32
-             * @description Times a finished execution may be run again.
-             * @default 10
+             * @description Times a finished execution may be run again; 10 unless the namespace says otherwise.
              */
-            max_replay_count?: number;
-            /**
-             * @description The defaults of a suspension.
-             * @default {
-             *       "default_timeout_ms": null,
-             *       "timeout_behavior": null
-             *     }
-             */
-            suspension?: components["schemas"]["SuspensionPolicy"];
-            /**
-             * @description Which workers may run it.
-             * @default {
-             *       "required_capabilities": []
-             *     }
-             */
-            routing?: components["schemas"]["RoutingPolicy"];
-            /**
-             * @description How much its stream keeps.
-             * @default {
-             *       "retention_maxlen": 10000,
-             *       "retention_ttl_ms": null
-             *     }
-             */
-            stream?: components["schemas"]["StreamPolicy"];
+            max_replay_count?: number | null;
+            /** @description The defaults of a suspension. */
+            suspension?: components["schemas"]["SuspensionPolicy"] | null;
+            /** @description Which workers may run it. */
+            routing?: components["schemas"]["RoutingRequest"] | null;
+            /** @description How much its stream keeps. */
+            stream?: components["schemas"]["StreamRequest"] | null;
             /**
              * Format: uint32
-             * @description Signals the execution accepts in its life.
-             * @default 10000
+             * @description Signals the execution accepts in its life; 10,000 unless the namespace says otherwise.
              */
-            max_signals_per_execution?: number;
+            max_signals_per_execution?: number | null;
             /**
              * Format: int64
-             * @description How long it is kept once it has ended; the deployment's default when absent.
-             * @default null
+             * @description How long it is kept once it has ended; the namespace's or the deployment's default when absent.
              */
             retention_ms?: number | null;
-            /**
-             * @description Budgets it is charged to.
-             * @default []
-             */
-            budget_ids?: string[];
-            /**
-             * @description The quota it runs under.
-             * @default null
-             */
+            /** @description Budgets it is charged to. */
+            budget_ids?: string[] | null;
+            /** @description The quota it runs under. */
             quota_policy_id?: string | null;
-            /**
-             * @description Which model to use at which retry.
-             * @default []
-             */
-            fallback?: components["schemas"]["FallbackTier"][];
-            /**
-             * @description After its first start, only workers of the same build run it.
-             * @default false
-             */
-            pin_build?: boolean;
-            /**
-             * @description When its steps are taken for a loop; never when absent.
-             * @default null
-             */
+            /** @description Which model to use at which retry. */
+            fallback?: components["schemas"]["FallbackTier"][] | null;
+            /** @description After its first start, only workers of the same build run it. */
+            pin_build?: boolean | null;
+            /** @description When its steps are taken for a loop. */
             no_progress?: components["schemas"]["NoProgressPolicy"] | null;
+            /**
+             * @description The amounts, by dimension, that each claim holds in the execution's budgets before it starts: it starts only if they
+             *     fit. Spending under that lease takes from them first, and the rest goes back when the lease ends.
+             */
+            estimate?: {
+                [key: string]: number;
+            } | null;
         };
         /** @description When a failed attempt is tried again. */
-        RetryPolicy: {
+        RetryRequest: {
             /**
              * Format: uint32
-             * @description Retries after the first attempt; 0 is none.
-             * @default 3
+             * @description Retries after the first attempt; 0 is none. 3 unless the namespace says otherwise.
              */
-            max_retries?: number;
-            /**
-             * @description How long to wait before each.
-             * @default {
-             *       "exponential": {
-             *         "initial_ms": 1000,
-             *         "max_ms": 60000,
-             *         "multiplier": 2,
-             *         "jitter": true
-             *       }
-             *     }
-             */
-            backoff?: components["schemas"]["Backoff"];
-            /**
-             * @description Only failures of these categories are retried; empty means all.
-             * @default []
-             */
-            retryable_categories?: string[];
-            /**
-             * @description Failures of these categories are never retried.
-             * @default []
-             */
-            non_retryable_categories?: string[];
+            max_retries?: number | null;
+            /** @description How long to wait before each. */
+            backoff?: components["schemas"]["Backoff"] | null;
+            /** @description Only failures of these categories are retried; empty means all. */
+            retryable_categories?: string[] | null;
+            /** @description Failures of these categories are never retried. */
+            non_retryable_categories?: string[] | null;
+            /** @description Failures of the category `permanent` are not retried, unless this request or the namespace chooses categories. */
+            spare_permanent?: boolean | null;
         };
         /** @description How long to wait before a retry. */
-        Backoff: {
-            fixed: {
-                /**
-                 * Format: int64
-                 * @description The time.
-                 */
-                delay_ms: number;
-            };
-        } | {
-            exponential: components["schemas"]["ExponentialBackoff"];
-        };
+        Backoff: components["schemas"]["BackoffOfFixed"] | components["schemas"]["BackoffOfExponential"];
         /** @description A wait that grows by a factor up to a maximum. */
         ExponentialBackoff: {
             /**
@@ -4032,27 +4029,22 @@ export interface components {
             timeout_behavior?: components["schemas"]["TimeoutBehavior"] | null;
         };
         /** @description Which workers may run it. */
-        RoutingPolicy: {
-            /**
-             * @description The capabilities that a worker must have.
-             * @default []
-             */
-            required_capabilities?: components["schemas"]["CapabilitySet"];
+        RoutingRequest: {
+            /** @description The capabilities that a worker must have. */
+            required_capabilities?: components["schemas"]["CapabilitySet"] | null;
         };
         /** @description a set of capability tokens, at most 4096 bytes together */
         CapabilitySet: string[];
         /** @description How much a stream keeps. */
-        StreamPolicy: {
+        StreamRequest: {
             /**
              * Format: uint64
-             * @description Frames kept for each attempt.
-             * @default 10000
+             * @description Frames kept for each attempt; 10,000 unless the namespace says otherwise.
              */
-            retention_maxlen?: number;
+            retention_maxlen?: number | null;
             /**
              * Format: int64
              * @description How long frames are kept after the attempt ended; as long as the execution when absent.
-             * @default null
              */
             retention_ttl_ms?: number | null;
         };
@@ -4062,12 +4054,12 @@ export interface components {
              * @description The provider that serves it.
              * @default
              */
-            provider?: string;
+            provider: string;
             /**
              * @description Which model.
              * @default
              */
-            model?: string;
+            model: string;
             /**
              * Format: int64
              * @description How long a call may take.
@@ -4106,12 +4098,12 @@ export interface components {
             /** @description Under which name the worker reads the upstream's result. */
             data_ref?: string | null;
         };
-        /** @description How the outcomes of its upstreams decide about a child. */
-        JoinPolicy: "all_of" | {
-            any_of: components["schemas"]["AnyOf"];
-        } | {
-            quorum: components["schemas"]["Quorum"];
-        };
+        /**
+         * @description How the outcomes of its upstreams decide about a child.
+         *
+         *     * `all_of`: Every upstream must succeed.
+         */
+        JoinPolicy: components["schemas"]["JoinPolicyOfAnyOf"] | components["schemas"]["JoinPolicyOfQuorum"] | "all_of";
         /** @description One success is enough. */
         AnyOf: {
             /**
@@ -4129,7 +4121,7 @@ export interface components {
              * @description How many.
              * @default 0
              */
-            k?: number;
+            k: number;
             /**
              * @description What becomes of the others.
              * @default cancel_remaining
@@ -4160,13 +4152,13 @@ export interface components {
              * @description The key; it belongs to the namespace.
              * @default
              */
-            key?: string;
+            key: string;
             /**
              * Format: uint32
              * @description It is claimed only while fewer than this many others hold the key.
              * @default 0
              */
-            limit?: number;
+            limit: number;
         };
         /** @description While one execution with this key waits or runs, submissions answer with it instead of creating another. */
         Singleton: {
@@ -4197,12 +4189,7 @@ export interface components {
             results: components["schemas"]["CreateResult"][];
         };
         /** @description The result of one submission. */
-        CreateResult: components["schemas"]["CreateExecutionOutcome"] | {
-            /** @constant */
-            outcome: "refused";
-            /** @description The refusal. */
-            error: components["schemas"]["Error"];
-        };
+        CreateResult: components["schemas"]["CreateResultCreated"] | components["schemas"]["CreateResultRefused"];
         /** @description A refusal: a code, a sentence about this very case, and details that programs read. */
         Error: {
             /** @description The code, from the table. */
@@ -4423,6 +4410,168 @@ export interface components {
              * @description Upstreams that ended otherwise.
              */
             failed: number;
+        };
+        /** @description Everything a submitter may ask for. */
+        Policy: {
+            /**
+             * @description When a failed attempt is tried again.
+             * @default {
+             *       "max_retries": 3,
+             *       "backoff": {
+             *         "exponential": {
+             *           "initial_ms": 1000,
+             *           "max_ms": 60000,
+             *           "multiplier": 2,
+             *           "jitter": true
+             *         }
+             *       },
+             *       "retryable_categories": [],
+             *       "non_retryable_categories": []
+             *     }
+             */
+            retry?: components["schemas"]["RetryPolicy"];
+            /**
+             * @description How long an attempt and the whole execution may take.
+             * @default {
+             *       "attempt_timeout_ms": null,
+             *       "execution_deadline_ms": null
+             *     }
+             */
+            timeout?: components["schemas"]["TimeoutPolicy"];
+            /**
+             * Format: uint32
+             * @description Leases that may be lost before the execution fails.
+             * @default 100
+             */
+            max_reclaim_count?: number;
+            /**
+             * Format: uint32
+             * @description Times a finished execution may be run again.
+             * @default 10
+             */
+            max_replay_count?: number;
+            /**
+             * @description The defaults of a suspension.
+             * @default {
+             *       "default_timeout_ms": null,
+             *       "timeout_behavior": null
+             *     }
+             */
+            suspension?: components["schemas"]["SuspensionPolicy"];
+            /**
+             * @description Which workers may run it.
+             * @default {
+             *       "required_capabilities": []
+             *     }
+             */
+            routing?: components["schemas"]["RoutingPolicy"];
+            /**
+             * @description How much its stream keeps.
+             * @default {
+             *       "retention_maxlen": 10000,
+             *       "retention_ttl_ms": null
+             *     }
+             */
+            stream?: components["schemas"]["StreamPolicy"];
+            /**
+             * Format: uint32
+             * @description Signals the execution accepts in its life.
+             * @default 10000
+             */
+            max_signals_per_execution?: number;
+            /**
+             * Format: int64
+             * @description How long it is kept once it has ended; the deployment's default when absent.
+             * @default null
+             */
+            retention_ms?: number | null;
+            /**
+             * @description Budgets it is charged to.
+             * @default []
+             */
+            budget_ids?: string[];
+            /**
+             * @description The quota it runs under.
+             * @default null
+             */
+            quota_policy_id?: string | null;
+            /**
+             * @description Which model to use at which retry.
+             * @default []
+             */
+            fallback?: components["schemas"]["FallbackTier"][];
+            /**
+             * @description After its first start, only workers of the same build run it.
+             * @default false
+             */
+            pin_build?: boolean;
+            /**
+             * @description When its steps are taken for a loop; never when absent.
+             * @default null
+             */
+            no_progress?: components["schemas"]["NoProgressPolicy"] | null;
+            /**
+             * @description The amounts, by dimension, that each claim holds in the execution's budgets before it starts: it starts only if they
+             *     fit. Spending under that lease takes from them first, and the rest goes back when the lease ends.
+             * @default {}
+             */
+            estimate?: {
+                [key: string]: number;
+            };
+        };
+        /** @description When a failed attempt is tried again. */
+        RetryPolicy: {
+            /**
+             * Format: uint32
+             * @description Retries after the first attempt; 0 is none.
+             * @default 3
+             */
+            max_retries?: number;
+            /**
+             * @description How long to wait before each.
+             * @default {
+             *       "exponential": {
+             *         "initial_ms": 1000,
+             *         "max_ms": 60000,
+             *         "multiplier": 2,
+             *         "jitter": true
+             *       }
+             *     }
+             */
+            backoff?: components["schemas"]["Backoff"];
+            /**
+             * @description Only failures of these categories are retried; empty means all.
+             * @default []
+             */
+            retryable_categories?: string[];
+            /**
+             * @description Failures of these categories are never retried.
+             * @default []
+             */
+            non_retryable_categories?: string[];
+        };
+        /** @description Which workers may run it. */
+        RoutingPolicy: {
+            /**
+             * @description The capabilities that a worker must have.
+             * @default []
+             */
+            required_capabilities?: components["schemas"]["CapabilitySet"];
+        };
+        /** @description How much a stream keeps. */
+        StreamPolicy: {
+            /**
+             * Format: uint64
+             * @description Frames kept for each attempt.
+             * @default 10000
+             */
+            retention_maxlen?: number;
+            /**
+             * Format: int64
+             * @description How long frames are kept after the attempt ended; as long as the execution when absent.
+             * @default null
+             */
+            retention_ttl_ms?: number | null;
         };
         /** @description A failure. */
         FailureView: {
@@ -4656,20 +4805,7 @@ export interface components {
             last_sequence: number;
         };
         /** @description The answer to `cancel_execution`. */
-        CancelExecutionOutcome: {
-            /** @constant */
-            outcome: "cancelled";
-            /**
-             * Format: int64
-             * @description Since when.
-             */
-            cancelled_at: number;
-        } | {
-            /** @constant */
-            outcome: "already_terminal";
-            /** @description How. */
-            public_state: components["schemas"]["PublicState"];
-        };
+        CancelExecutionOutcome: components["schemas"]["CancelExecutionOutcomeCancelled"] | components["schemas"]["CancelExecutionOutcomeAlreadyTerminal"];
         /** @description The arguments of `cancel_execution`. */
         CancelExecutionArgs: {
             /** @description The execution. */
@@ -4845,20 +4981,9 @@ export interface components {
             };
         };
         /** @enum {string} */
-        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "budget_not_found" | "quota_full" | "provider_busy" | "concurrency_key_full" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
+        ReasonCode: "terminal" | "running" | "suspended" | "held_by_operator" | "flow_cancelled" | "waiting_for_upstream" | "waiting_for_child" | "delay" | "retry_backoff" | "resume_delay" | "budget_exhausted" | "estimate_too_large" | "budget_not_found" | "quota_full" | "provider_busy" | "concurrency_key_full" | "quota_not_found" | "lane_not_active" | "no_worker" | "kind_not_served" | "no_capable_worker" | "pinned_to_build" | "granted" | "queued" | "copying_journal" | "decision_needed";
         /** @description The outcome of a reported failure. */
-        FailOutcome: {
-            /** @constant */
-            outcome: "retry_scheduled";
-            /**
-             * Format: int64
-             * @description Not before this instant.
-             */
-            at: number;
-        } | {
-            /** @constant */
-            outcome: "terminal_failed";
-        };
+        FailOutcome: components["schemas"]["FailOutcomeRetryScheduled"] | components["schemas"]["FailOutcomeTerminalFailed"];
         /** @description The arguments of `fail`. */
         FailArgs: {
             /** @description The execution. */
@@ -4940,29 +5065,7 @@ export interface components {
             public_state: components["schemas"]["PublicState"];
         };
         /** @description The answer to `park`. */
-        ParkOutcome: {
-            /** @constant */
-            outcome: "parked";
-            /** @description The state people see meanwhile. */
-            public_state: components["schemas"]["PublicState"];
-            /**
-             * Format: int64
-             * @description When the first wait ends by itself.
-             */
-            wake_at?: number | null;
-            /** @description Where the signals arrive. */
-            waitpoints: components["schemas"]["ParkedWaitpoint"][];
-        } | {
-            /** @constant */
-            outcome: "already_satisfied";
-            /** @description The entries that the engine recorded: those that have ended, and those whose instants it has fixed. */
-            entries: components["schemas"]["StepView"][];
-            /**
-             * Format: uint64
-             * @description The number the next entry gets.
-             */
-            next_number: number;
-        };
+        ParkOutcome: components["schemas"]["ParkOutcomeParked"] | components["schemas"]["ParkOutcomeAlreadySatisfied"];
         /** @description Where a signal for a parked execution arrives. */
         ParkedWaitpoint: {
             /** @description The waitpoint. */
@@ -5316,48 +5419,9 @@ export interface components {
             payload_base64?: components["schemas"]["Blob"] | null;
         };
         /** @description The answer to `revoke_lease`. */
-        RevokeLeaseOutcome: {
-            /** @constant */
-            outcome: "revoked";
-            /** @description Which. */
-            lease_id: components["schemas"]["LeaseId"];
-            /** @description Its epoch. */
-            epoch: components["schemas"]["LeaseEpoch"];
-        } | {
-            /** @constant */
-            outcome: "already_revoked";
-            /** @description How it ended. */
-            reason: string;
-        } | {
-            /** @constant */
-            outcome: "other_lease";
-            /** @description The lease that holds it. */
-            lease_id: components["schemas"]["LeaseId"];
-            /** @description Its epoch. */
-            epoch: components["schemas"]["LeaseEpoch"];
-        } | {
-            /** @constant */
-            outcome: "no_active_lease";
-        };
+        RevokeLeaseOutcome: components["schemas"]["RevokeLeaseOutcomeRevoked"] | components["schemas"]["RevokeLeaseOutcomeAlreadyRevoked"] | components["schemas"]["RevokeLeaseOutcomeOtherLease"] | components["schemas"]["RevokeLeaseOutcomeNoActiveLease"];
         /** @description The answer to a signal. */
-        SignalOutcome: {
-            /** @constant */
-            outcome: "accepted";
-            /** @description The signal. */
-            signal_id: components["schemas"]["SignalId"];
-            /** @description Its effect. */
-            effect: components["schemas"]["SignalEffect"];
-        } | {
-            /** @constant */
-            outcome: "triggered_resume";
-            /** @description The signal. */
-            signal_id: components["schemas"]["SignalId"];
-        } | {
-            /** @constant */
-            outcome: "duplicate";
-            /** @description The signal that was taken then. */
-            existing_signal_id: components["schemas"]["SignalId"];
-        };
+        SignalOutcome: components["schemas"]["SignalOutcomeAccepted"] | components["schemas"]["SignalOutcomeTriggeredResume"] | components["schemas"]["SignalOutcomeDuplicate"];
         /** @enum {string} */
         SignalEffect: "no_op" | "appended_to_waitpoint" | "resume_condition_satisfied" | "buffered";
         /** @description Where the reservation was given back. */
@@ -5366,19 +5430,7 @@ export interface components {
             budgets: string[];
         };
         /** @description Whether the amounts are held. */
-        ReserveSpendOutcome: {
-            /** @constant */
-            outcome: "reserved";
-            /** @description The budgets that hold them, by name. With none there is nothing to settle. */
-            budgets: {
-                [key: string]: components["schemas"]["HeldSpend"];
-            };
-        } | components["schemas"]["SpendRefusal"] | {
-            /** @constant */
-            outcome: "asked";
-            /** @description The budget that asks. */
-            budget: string;
-        };
+        ReserveSpendOutcome: components["schemas"]["ReserveSpendOutcomeReserved"] | components["schemas"]["ReserveSpendOutcomeRefused"] | components["schemas"]["ReserveSpendOutcomeAsked"];
         /** @description How long one budget holds a reservation. */
         HeldSpend: {
             /**
@@ -5410,7 +5462,7 @@ export interface components {
             limit: number;
             /**
              * Format: int64
-             * @description When usage returns to nothing by itself.
+             * @description When usage returns to nothing by itself; of a rolling window when the amount fits unless more is spent.
              */
             next_reset_at?: number | null;
         };
@@ -5488,36 +5540,7 @@ export interface components {
             public_state: components["schemas"]["PublicState"];
         };
         /** @description The answer to `suspend`. */
-        SuspendOutcome: {
-            /** @constant */
-            outcome: "suspended";
-            /** @description The suspension. */
-            suspension_id: components["schemas"]["SuspensionId"];
-            /** @description Where signals arrive. */
-            waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The name of the waitpoint. */
-            waitpoint_key: string;
-            /** @description A sender that has it may signal. */
-            token: components["schemas"]["Secret"];
-            /**
-             * Format: int64
-             * @description When it gives up.
-             */
-            timeout_at?: number | null;
-        } | {
-            /** @constant */
-            outcome: "already_satisfied";
-            /** @description The suspension that was over before it began. */
-            suspension_id: components["schemas"]["SuspensionId"];
-            /** @description The waitpoint. */
-            waitpoint_id: components["schemas"]["WaitpointId"];
-            /** @description The name of the waitpoint. */
-            waitpoint_key: string;
-            /** @description Its token. */
-            token: components["schemas"]["Secret"];
-            /** @description The signals that satisfied it. */
-            resume_signals: components["schemas"]["ResumeSignal"][];
-        };
+        SuspendOutcome: components["schemas"]["SuspendOutcomeSuspended"] | components["schemas"]["SuspendOutcomeAlreadySatisfied"];
         /** @description The arguments of `suspend`. */
         SuspendArgs: {
             /** @description The execution. */
@@ -5765,35 +5788,7 @@ export interface components {
         /** @enum {string} */
         CancelFlowPolicy: "cancel_all" | "cancel_pending" | "flow_only";
         /** @description The answer to `create_flow`. */
-        CreateFlowOutcome: {
-            /** @constant */
-            outcome: "created";
-            /** @description The flow. */
-            flow_id: components["schemas"]["FlowId"];
-            /**
-             * Format: uint64
-             * @description The revision of its graph.
-             */
-            graph_revision: number;
-            /** @description Its members by node name. */
-            executions: {
-                [key: string]: components["schemas"]["ExecutionId"];
-            };
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-            /** @description The flow. */
-            flow_id: components["schemas"]["FlowId"];
-            /**
-             * Format: uint64
-             * @description The revision of its graph.
-             */
-            graph_revision: number;
-            /** @description The members of this request by node name. */
-            executions: {
-                [key: string]: components["schemas"]["ExecutionId"];
-            };
-        };
+        CreateFlowOutcome: components["schemas"]["CreateFlowOutcomeCreated"] | components["schemas"]["CreateFlowOutcomeAlreadyExists"];
         /** @description The arguments of `create_flow`. */
         CreateFlowArgs: {
             /** @description An id the caller minted; the same id with the same content means the same flow. */
@@ -5839,46 +5834,7 @@ export interface components {
             data_ref?: string | null;
         };
         /** @description The answer to the cancellation of a flow. */
-        CancelFlowResult: {
-            /** @constant */
-            outcome: "cancellation_scheduled";
-            /** @description Its effect on the members. */
-            policy: components["schemas"]["CancelFlowPolicy"];
-            /**
-             * Format: uint32
-             * @description How many members the flow has.
-             */
-            member_count: number;
-            /** @description The first of those that are cancelled. */
-            members: components["schemas"]["ExecutionId"][];
-        } | {
-            /** @constant */
-            outcome: "cancelled";
-            /** @description Its effect on the members. */
-            policy: components["schemas"]["CancelFlowPolicy"];
-            /** @description The first of those that were cancelled. */
-            members: components["schemas"]["ExecutionId"][];
-            /** @description Members that could not be cancelled. */
-            failed: components["schemas"]["CancelFailure"][];
-        } | {
-            /** @constant */
-            outcome: "already_terminal";
-            /** @description The state it ended in. */
-            state: components["schemas"]["FlowState"];
-            /** @description The effect of its cancellation on the members, if it was cancelled. */
-            policy?: components["schemas"]["CancelFlowPolicy"] | null;
-            /** @description Why it was cancelled, if it was. */
-            reason?: string | null;
-            /**
-             * Format: uint32
-             * @description How many members it has.
-             */
-            member_count: number;
-            /** @description A page of them, in the order of their creation. */
-            members: components["schemas"]["ExecutionId"][];
-            /** @description Where the next page begins, if there is one. */
-            next_cursor?: string | null;
-        };
+        CancelFlowResult: components["schemas"]["CancelFlowResultCancellationScheduled"] | components["schemas"]["CancelFlowResultCancelled"] | components["schemas"]["CancelFlowResultAlreadyTerminal"];
         /** @description A member that could not be cancelled with its flow. */
         CancelFailure: {
             /** @description The member. */
@@ -5906,23 +5862,7 @@ export interface components {
             graph_revision: number;
         };
         /** @description The answer to `apply_dependency_to_child`. */
-        ApplyDependencyToChildOutcome: {
-            /** @constant */
-            outcome: "applied";
-            /**
-             * Format: uint32
-             * @description How many upstreams the child waits for.
-             */
-            unsatisfied_count: number;
-        } | {
-            /** @constant */
-            outcome: "already_applied";
-            /**
-             * Format: uint32
-             * @description How many upstreams the child waits for.
-             */
-            unsatisfied_count: number;
-        };
+        ApplyDependencyToChildOutcome: components["schemas"]["ApplyDependencyToChildOutcomeApplied"] | components["schemas"]["ApplyDependencyToChildOutcomeAlreadyApplied"];
         /** @description A flow's graph, for pictures of it. */
         GraphView: {
             /** @description The flow. */
@@ -5980,23 +5920,7 @@ export interface components {
             state: components["schemas"]["EdgeState"];
         };
         /** @description The answer to `add_execution_to_flow`. */
-        AddExecutionToFlowOutcome: {
-            /** @constant */
-            outcome: "added";
-            /**
-             * Format: uint32
-             * @description How many members the flow has.
-             */
-            node_count: number;
-        } | {
-            /** @constant */
-            outcome: "already_member";
-            /**
-             * Format: uint32
-             * @description How many members the flow has.
-             */
-            node_count: number;
-        };
+        AddExecutionToFlowOutcome: components["schemas"]["AddExecutionToFlowOutcomeAdded"] | components["schemas"]["AddExecutionToFlowOutcomeAlreadyMember"];
         /** @description The answer to `list_hooks`. */
         ListHooksOutcome: {
             /** @description The hooks. */
@@ -6029,13 +5953,7 @@ export interface components {
         /** @enum {string} */
         HookScheme: "standard" | "github" | "slack";
         /** @description The target of a message: what it creates or signals. */
-        HookTarget: {
-            execution: components["schemas"]["CreateExecutionArgs"];
-        } | {
-            flow: components["schemas"]["CreateFlowArgs"];
-        } | {
-            signal: components["schemas"]["HookSignal"];
-        };
+        HookTarget: components["schemas"]["HookTargetOfExecution"] | components["schemas"]["HookTargetOfFlow"] | components["schemas"]["HookTargetOfSignal"];
         /** @description Which execution gets a signal, and what it is called. */
         HookSignal: {
             /** @description Where in the body the value stands that leads to the execution: a JSON pointer such as `/data/order/id`. */
@@ -6046,19 +5964,7 @@ export interface components {
             name: string;
         };
         /** @description The answer to `create_hook`. */
-        CreateHookOutcome: {
-            /** @constant */
-            outcome: "created";
-            /** @description The hook. */
-            hook_id: components["schemas"]["HookId"];
-            /** @description The secret that signs its messages, if the server made it. It is not shown again. */
-            secret?: components["schemas"]["Secret"] | null;
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-            /** @description The hook. */
-            hook_id: components["schemas"]["HookId"];
-        };
+        CreateHookOutcome: components["schemas"]["CreateHookOutcomeCreated"] | components["schemas"]["CreateHookOutcomeAlreadyExists"];
         /** @description The answer to `delete_hook`. */
         DeleteHookOutcome: {
             /** @description The hook that is gone. */
@@ -6107,39 +6013,7 @@ export interface components {
             results: components["schemas"]["RenewalOutcome"][];
         };
         /** @description The outcome of one renewal; each is decided on its own. */
-        RenewalOutcome: {
-            /** @constant */
-            outcome: "renewed";
-            /** @description The execution. */
-            execution_id: components["schemas"]["ExecutionId"];
-            /** @description The lease. */
-            lease_id: components["schemas"]["LeaseId"];
-            /**
-             * Format: int64
-             * @description Until when, in the store's time.
-             */
-            expires_at: number;
-        } | {
-            /** @constant */
-            outcome: "lost";
-            /** @description The execution. */
-            execution_id: components["schemas"]["ExecutionId"];
-            /** @description The lease. */
-            lease_id: components["schemas"]["LeaseId"];
-            /** @description The reason, for people. */
-            reason: components["schemas"]["LeaseLoss"];
-            /** @description The refusal a single call would have got. */
-            error: components["schemas"]["Error"];
-        } | {
-            /** @constant */
-            outcome: "failed";
-            /** @description The execution. */
-            execution_id: components["schemas"]["ExecutionId"];
-            /** @description The lease. */
-            lease_id: components["schemas"]["LeaseId"];
-            /** @description The refusal. */
-            error: components["schemas"]["Error"];
-        };
+        RenewalOutcome: components["schemas"]["RenewalOutcomeRenewed"] | components["schemas"]["RenewalOutcomeLost"] | components["schemas"]["RenewalOutcomeFailed"];
         /** @enum {string} */
         LeaseLoss: "expired" | "revoked" | "cancelled" | "stale" | "not_found";
         /** @description One lease to renew. */
@@ -6295,13 +6169,7 @@ export interface components {
             percent: number;
         };
         /** @description Whether the provider is new. */
-        CreateProviderOutcome: {
-            /** @constant */
-            outcome: "created";
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-        };
+        CreateProviderOutcome: components["schemas"]["CreateProviderOutcomeCreated"] | components["schemas"]["CreateProviderOutcomeAlreadyExists"];
         /** @description The answer to `list_quotas`. */
         ListQuotasOutcome: {
             /** @description The quotas. */
@@ -6371,13 +6239,7 @@ export interface components {
             jitter_ms?: number;
         };
         /** @description The answer to `create_quota`. */
-        CreateQuotaOutcome: {
-            /** @constant */
-            outcome: "created";
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-        };
+        CreateQuotaOutcome: components["schemas"]["CreateQuotaOutcomeCreated"] | components["schemas"]["CreateQuotaOutcomeAlreadyExists"];
         /** @description The answer to `list_schedules`. */
         ListSchedulesOutcome: {
             /** @description The schedules. */
@@ -6499,33 +6361,16 @@ export interface components {
             at: number;
         };
         /** @description The answer to `create_schedule`. */
-        CreateScheduleOutcome: {
-            /** @constant */
-            outcome: "created";
-            /** @description The schedule. */
-            schedule_id: components["schemas"]["ScheduleId"];
-            /**
-             * Format: int64
-             * @description Its next instant.
-             */
-            next_at?: number | null;
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-            /** @description The schedule. */
-            schedule_id: components["schemas"]["ScheduleId"];
-            /**
-             * Format: int64
-             * @description Its next instant.
-             */
-            next_at?: number | null;
-        };
+        CreateScheduleOutcome: components["schemas"]["CreateScheduleOutcomeCreated"] | components["schemas"]["CreateScheduleOutcomeAlreadyExists"];
         /** @enum {string} */
         Overlap: "allow" | "skip" | "buffer_one" | "cancel_previous";
-        /** @description What becomes of instants that were not seen to in time, such as while no server ran. */
-        CatchUp: "none" | "last" | {
-            all: components["schemas"]["CatchUpAll"];
-        };
+        /**
+         * @description What becomes of instants that were not seen to in time, such as while no server ran.
+         *
+         *     * `none`: They are passed over.
+         *     * `last`: The last of them runs.
+         */
+        CatchUp: components["schemas"]["CatchUpOfAll"] | ("none" | "last");
         /** @description How many instants are caught up on. */
         CatchUpAll: {
             /**
@@ -6536,11 +6381,7 @@ export interface components {
             max?: number;
         };
         /** @description The template of what a schedule creates at each of its instants. */
-        ScheduleTemplate: {
-            execution: components["schemas"]["CreateExecutionArgs"];
-        } | {
-            flow: components["schemas"]["CreateFlowArgs"];
-        };
+        ScheduleTemplate: components["schemas"]["ScheduleTemplateOfExecution"] | components["schemas"]["ScheduleTemplateOfFlow"];
         /** @description Everything about a schedule. */
         ScheduleView: {
             /** @description Its id, which is part of the ids of its runs. */
@@ -6737,31 +6578,15 @@ export interface components {
             flow_id?: components["schemas"]["FlowId"] | null;
         };
         /** @description The answer to `create_subscription`. */
-        CreateSubscriptionOutcome: {
-            /** @constant */
-            outcome: "created";
-            /** @description The subscription. */
-            subscription_id: components["schemas"]["SubscriptionId"];
-            /** @description The secret that signs its webhooks, if the server made it. It is not shown again. */
-            secret?: components["schemas"]["Secret"] | null;
-        } | {
-            /** @constant */
-            outcome: "already_exists";
-            /** @description The subscription. */
-            subscription_id: components["schemas"]["SubscriptionId"];
-        };
+        CreateSubscriptionOutcome: components["schemas"]["CreateSubscriptionOutcomeCreated"] | components["schemas"]["CreateSubscriptionOutcomeAlreadyExists"];
         /** @description The target of an event: a webhook, or new work. */
-        SubscriptionTarget: {
-            webhook: components["schemas"]["WebhookTarget"];
-        } | {
-            execution: components["schemas"]["CreateExecutionArgs"];
-        };
+        SubscriptionTarget: components["schemas"]["SubscriptionTargetOfWebhook"] | components["schemas"]["SubscriptionTargetOfExecution"];
         /** @description Where a webhook goes. */
         WebhookTarget: {
             /** @description The address. Callers that may not administer are shown its host only. */
             url: string;
             /** @description The secret that signs requests: `whsec_` and base64. Made by the server, and shown once, when absent. */
-            secret?: components["schemas"]["Secret"] | null;
+            secret?: string | null;
         };
         /** @description Everything about a subscription but its secret. */
         SubscriptionView: {
@@ -7172,23 +6997,7 @@ export interface components {
             claim?: components["schemas"]["ExchangeClaimed"] | null;
         };
         /** @description The outcome of an ending: the answer of its own operation, or a problem. */
-        ExchangeEnded: {
-            complete: components["schemas"]["CompleteOutcome"];
-        } | {
-            fail: components["schemas"]["FailOutcome"];
-        } | {
-            delay: components["schemas"]["DelayOutcome"];
-        } | {
-            wait_children: components["schemas"]["WaitChildrenOutcome"];
-        } | {
-            suspend: components["schemas"]["SuspendOutcome"];
-        } | {
-            park: components["schemas"]["ParkOutcome"];
-        } | {
-            cancel: components["schemas"]["CancelExecutionOutcome"];
-        } | {
-            problem: components["schemas"]["Error"];
-        };
+        ExchangeEnded: components["schemas"]["ExchangeEndedOfComplete"] | components["schemas"]["ExchangeEndedOfFail"] | components["schemas"]["ExchangeEndedOfDelay"] | components["schemas"]["ExchangeEndedOfWaitChildren"] | components["schemas"]["ExchangeEndedOfSuspend"] | components["schemas"]["ExchangeEndedOfPark"] | components["schemas"]["ExchangeEndedOfCancel"] | components["schemas"]["ExchangeEndedOfProblem"];
         /** @description The work that a claim took, or the reason why it took none. */
         ExchangeClaimed: {
             /** @description The leased tasks, in `lease` mode. */
@@ -7199,25 +7008,11 @@ export interface components {
             problem?: components["schemas"]["Error"] | null;
         };
         /** @description One way to end a task or to part from it. */
-        ExchangeEnding: {
-            complete: components["schemas"]["CompleteArgs"];
-        } | {
-            fail: components["schemas"]["FailArgs"];
-        } | {
-            delay: components["schemas"]["DelayArgs"];
-        } | {
-            wait_children: components["schemas"]["WaitChildrenArgs"];
-        } | {
-            suspend: components["schemas"]["SuspendArgs"];
-        } | {
-            park: components["schemas"]["ParkArgs"];
-        } | {
-            cancel: components["schemas"]["CancelExecutionArgs"];
-        };
+        ExchangeEnding: components["schemas"]["ExchangeEndingOfComplete"] | components["schemas"]["ExchangeEndingOfFail"] | components["schemas"]["ExchangeEndingOfDelay"] | components["schemas"]["ExchangeEndingOfWaitChildren"] | components["schemas"]["ExchangeEndingOfSuspend"] | components["schemas"]["ExchangeEndingOfPark"] | components["schemas"]["ExchangeEndingOfCancel"];
         /** @description A claim inside an exchange; the worker and the namespace are those of the call. */
         ExchangeClaim: {
             /** @description The lanes to look in, at least one; they take turns at being first. */
-            lanes?: string[];
+            lanes: string[];
             /** @description The capabilities of the worker; this set decides. */
             capabilities?: components["schemas"]["CapabilitySet"];
             /** @description The kinds of work to take; all when empty. */
@@ -7326,8 +7121,773 @@ export interface components {
             /** @description The id of the request in the server's log. */
             request_id?: string | null;
         };
-        /** @description The class of a refusal. */
+        /**
+         * @description The class of a refusal.
+         *
+         *     * `not_found`: The thing named does not exist (or not for this caller).
+         *     * `invalid`: The request itself is wrong.
+         *     * `conflict`: The request is fine, the present state forbids it.
+         *     * `stale`: The caller's lease or stream is no longer its own.
+         *     * `limit`: A limit was reached.
+         *     * `unauthenticated`: No or no valid credentials.
+         *     * `forbidden`: Valid credentials that do not allow this.
+         *     * `unavailable`: The system cannot answer now.
+         *     * `internal`: A defect of ours.
+         * @enum {string}
+         */
         Class: "not_found" | "invalid" | "conflict" | "stale" | "limit" | "unauthenticated" | "forbidden" | "unavailable" | "internal";
+        /** @description A signal that one of the matchers accepts; without matchers, any signal. */
+        ConditionOfAny: {
+            any: components["schemas"]["ConditionMatcher"][];
+        };
+        /** @description A signal for each matcher, and one signal for one matcher only; without matchers, any signal. */
+        ConditionOfAll: {
+            all: components["schemas"]["ConditionMatcher"][];
+        };
+        /** @description So many signals, sources or waitpoints. */
+        ConditionOfCount: {
+            count: components["schemas"]["CountCondition"];
+        };
+        /** @description All of these conditions. */
+        ConditionOfAllOf: {
+            all_of: components["schemas"]["Condition"][];
+        };
+        /** @description One of these conditions. */
+        ConditionOfAnyOf: {
+            any_of: components["schemas"]["Condition"][];
+        };
+        /** @description It was created. */
+        CreateBudgetOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+        };
+        /** @description It existed before, with the same definition. */
+        CreateBudgetOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+        };
+        /** @description It was counted. */
+        ReportUsageResultOk: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "ok";
+        };
+        /** @description A report with this dedup key was counted before; this one was not. */
+        ReportUsageResultAlreadyApplied: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_applied";
+        };
+        /** @description It was counted, and usage is past a soft limit. */
+        ReportUsageResultSoftBreach: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "soft_breach";
+            /** @description The first dimension past its limit. */
+            dimension: string;
+            /**
+             * Format: int64
+             * @description Usage now.
+             */
+            current: number;
+            /**
+             * Format: int64
+             * @description The soft limit.
+             */
+            limit: number;
+        };
+        /** @description It would pass a hard limit: not counted with `enforce`, counted with `observe`. */
+        ReportUsageResultHardBreach: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "hard_breach";
+            /** @description The first dimension that would pass. */
+            dimension: string;
+            /**
+             * Format: int64
+             * @description Usage now.
+             */
+            current: number;
+            /**
+             * Format: int64
+             * @description The hard limit.
+             */
+            limit: number;
+        };
+        /** @description Always the same time. */
+        BackoffOfFixed: {
+            fixed: {
+                /**
+                 * Format: int64
+                 * @description The time.
+                 */
+                delay_ms: number;
+            };
+        };
+        /** @description Longer each time. */
+        BackoffOfExponential: {
+            exponential: components["schemas"]["ExponentialBackoff"];
+        };
+        /** @description One upstream must succeed. */
+        JoinPolicyOfAnyOf: {
+            any_of: components["schemas"]["AnyOf"];
+        };
+        /** @description So many upstreams must succeed. */
+        JoinPolicyOfQuorum: {
+            quorum: components["schemas"]["Quorum"];
+        };
+        /** @description It was accepted, now or before. */
+        CreateResultCreated: components["schemas"]["CreateExecutionOutcome"] & {
+            /** @constant */
+            outcome: "created";
+        } & {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+        };
+        /** @description It was refused. */
+        CreateResultRefused: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "refused";
+            /** @description The refusal. */
+            error: components["schemas"]["Error"];
+        };
+        /** @description It is cancelled. */
+        CancelExecutionOutcomeCancelled: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "cancelled";
+            /**
+             * Format: int64
+             * @description Since when.
+             */
+            cancelled_at: number;
+        };
+        /** @description It had ended before, and nothing changed. */
+        CancelExecutionOutcomeAlreadyTerminal: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_terminal";
+            /** @description How. */
+            public_state: components["schemas"]["PublicState"];
+        };
+        /** @description It will be tried again. */
+        FailOutcomeRetryScheduled: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "retry_scheduled";
+            /**
+             * Format: int64
+             * @description Not before this instant.
+             */
+            at: number;
+        };
+        /** @description It has failed for good. */
+        FailOutcomeTerminalFailed: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "terminal_failed";
+        };
+        /** @description The lease is released. */
+        ParkOutcomeParked: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "parked";
+            /** @description The state people see meanwhile. */
+            public_state: components["schemas"]["PublicState"];
+            /**
+             * Format: int64
+             * @description When the first wait ends by itself.
+             */
+            wake_at?: number | null;
+            /** @description Where the signals arrive. */
+            waitpoints: components["schemas"]["ParkedWaitpoint"][];
+        };
+        /**
+         * @description Something that is waited for has happened already: the lease is kept, and the function goes on with these
+         *     entries.
+         */
+        ParkOutcomeAlreadySatisfied: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_satisfied";
+            /** @description The entries that the engine recorded: those that have ended, and those whose instants it has fixed. */
+            entries: components["schemas"]["StepView"][];
+            /**
+             * Format: uint64
+             * @description The number the next entry gets.
+             */
+            next_number: number;
+        };
+        /** @description The lease is gone. */
+        RevokeLeaseOutcomeRevoked: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "revoked";
+            /** @description Which. */
+            lease_id: components["schemas"]["LeaseId"];
+            /** @description Its epoch. */
+            epoch: components["schemas"]["LeaseEpoch"];
+        };
+        /** @description It was gone before. */
+        RevokeLeaseOutcomeAlreadyRevoked: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_revoked";
+            /** @description How it ended. */
+            reason: string;
+        };
+        /** @description Another lease than the one named holds the execution; nothing changed. */
+        RevokeLeaseOutcomeOtherLease: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "other_lease";
+            /** @description The lease that holds it. */
+            lease_id: components["schemas"]["LeaseId"];
+            /** @description Its epoch. */
+            epoch: components["schemas"]["LeaseEpoch"];
+        };
+        /** @description No worker holds the execution. */
+        RevokeLeaseOutcomeNoActiveLease: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "no_active_lease";
+        };
+        /** @description It was taken. */
+        SignalOutcomeAccepted: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "accepted";
+            /** @description The signal. */
+            signal_id: components["schemas"]["SignalId"];
+            /** @description Its effect. */
+            effect: components["schemas"]["SignalEffect"];
+        };
+        /** @description It was taken and resumed the execution. */
+        SignalOutcomeTriggeredResume: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "triggered_resume";
+            /** @description The signal. */
+            signal_id: components["schemas"]["SignalId"];
+        };
+        /** @description Its idempotency key or its id was used before; nothing changed. */
+        SignalOutcomeDuplicate: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "duplicate";
+            /** @description The signal that was taken then. */
+            existing_signal_id: components["schemas"]["SignalId"];
+        };
+        /** @description They are held. */
+        ReserveSpendOutcomeReserved: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "reserved";
+            /** @description The budgets that hold them, by name. With none there is nothing to settle. */
+            budgets: {
+                [key: string]: components["schemas"]["HeldSpend"];
+            };
+        };
+        /** @description One of the budgets has no room for them, and nothing is held in any. */
+        ReserveSpendOutcomeRefused: components["schemas"]["SpendRefusal"] & {
+            /** @constant */
+            outcome: "refused";
+        } & {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "refused";
+        };
+        /**
+         * @description A budget has no room and asks a person. The lease is released; the execution runs again when the question is
+         *     answered, and reserves anew.
+         */
+        ReserveSpendOutcomeAsked: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "asked";
+            /** @description The budget that asks. */
+            budget: string;
+        };
+        /** @description The lease is released. */
+        SuspendOutcomeSuspended: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "suspended";
+            /** @description The suspension. */
+            suspension_id: components["schemas"]["SuspensionId"];
+            /** @description Where signals arrive. */
+            waitpoint_id: components["schemas"]["WaitpointId"];
+            /** @description The name of the waitpoint. */
+            waitpoint_key: string;
+            /** @description A sender that has it may signal. */
+            token: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description When it gives up.
+             */
+            timeout_at?: number | null;
+        };
+        /** @description Buffered signals satisfy the condition: the lease is kept. */
+        SuspendOutcomeAlreadySatisfied: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_satisfied";
+            /** @description The suspension that was over before it began. */
+            suspension_id: components["schemas"]["SuspensionId"];
+            /** @description The waitpoint. */
+            waitpoint_id: components["schemas"]["WaitpointId"];
+            /** @description The name of the waitpoint. */
+            waitpoint_key: string;
+            /** @description Its token. */
+            token: components["schemas"]["Secret"];
+            /** @description The signals that satisfied it. */
+            resume_signals: components["schemas"]["ResumeSignal"][];
+        };
+        /** @description It was created, with all its members. */
+        CreateFlowOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+            /** @description The flow. */
+            flow_id: components["schemas"]["FlowId"];
+            /**
+             * Format: uint64
+             * @description The revision of its graph.
+             */
+            graph_revision: number;
+            /** @description Its members by node name. */
+            executions: {
+                [key: string]: components["schemas"]["ExecutionId"];
+            };
+        };
+        /** @description It existed before. */
+        CreateFlowOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+            /** @description The flow. */
+            flow_id: components["schemas"]["FlowId"];
+            /**
+             * Format: uint64
+             * @description The revision of its graph.
+             */
+            graph_revision: number;
+            /** @description The members of this request by node name. */
+            executions: {
+                [key: string]: components["schemas"]["ExecutionId"];
+            };
+        };
+        /** @description Nothing starts any more; members follow. */
+        CancelFlowResultCancellationScheduled: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "cancellation_scheduled";
+            /** @description Its effect on the members. */
+            policy: components["schemas"]["CancelFlowPolicy"];
+            /**
+             * Format: uint32
+             * @description How many members the flow has.
+             */
+            member_count: number;
+            /** @description The first of those that are cancelled. */
+            members: components["schemas"]["ExecutionId"][];
+        };
+        /** @description Every member was told. */
+        CancelFlowResultCancelled: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "cancelled";
+            /** @description Its effect on the members. */
+            policy: components["schemas"]["CancelFlowPolicy"];
+            /** @description The first of those that were cancelled. */
+            members: components["schemas"]["ExecutionId"][];
+            /** @description Members that could not be cancelled. */
+            failed: components["schemas"]["CancelFailure"][];
+        };
+        /** @description It had ended before this call, which changed nothing. */
+        CancelFlowResultAlreadyTerminal: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_terminal";
+            /** @description The state it ended in. */
+            state: components["schemas"]["FlowState"];
+            /** @description The effect of its cancellation on the members, if it was cancelled. */
+            policy?: components["schemas"]["CancelFlowPolicy"] | null;
+            /** @description Why it was cancelled, if it was. */
+            reason?: string | null;
+            /**
+             * Format: uint32
+             * @description How many members it has.
+             */
+            member_count: number;
+            /** @description A page of them, in the order of their creation. */
+            members: components["schemas"]["ExecutionId"][];
+            /** @description Where the next page begins, if there is one. */
+            next_cursor?: string | null;
+        };
+        /** @description The child waits for it, unless its upstream has ended. */
+        ApplyDependencyToChildOutcomeApplied: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "applied";
+            /**
+             * Format: uint32
+             * @description How many upstreams the child waits for.
+             */
+            unsatisfied_count: number;
+        };
+        /** @description It did before. */
+        ApplyDependencyToChildOutcomeAlreadyApplied: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_applied";
+            /**
+             * Format: uint32
+             * @description How many upstreams the child waits for.
+             */
+            unsatisfied_count: number;
+        };
+        /** @description It is a member. */
+        AddExecutionToFlowOutcomeAdded: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "added";
+            /**
+             * Format: uint32
+             * @description How many members the flow has.
+             */
+            node_count: number;
+        };
+        /** @description It was one before. */
+        AddExecutionToFlowOutcomeAlreadyMember: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_member";
+            /**
+             * Format: uint32
+             * @description How many members the flow has.
+             */
+            node_count: number;
+        };
+        /** @description An execution, whose input is the body. */
+        HookTargetOfExecution: {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        };
+        /** @description A flow. The body is the input of each of its nodes that brings none. */
+        HookTargetOfFlow: {
+            flow: components["schemas"]["CreateFlowArgs"];
+        };
+        /** @description A signal to an execution that is found by a tag. */
+        HookTargetOfSignal: {
+            signal: components["schemas"]["HookSignal"];
+        };
+        /** @description It was created. */
+        CreateHookOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+            /** @description The hook. */
+            hook_id: components["schemas"]["HookId"];
+            /** @description The secret that signs its messages, if the server made it. It is not shown again. */
+            secret?: components["schemas"]["Secret"] | null;
+        };
+        /** @description It existed before, with the same definition. */
+        CreateHookOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+            /** @description The hook. */
+            hook_id: components["schemas"]["HookId"];
+        };
+        /** @description The lease holds. */
+        RenewalOutcomeRenewed: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "renewed";
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            lease_id: components["schemas"]["LeaseId"];
+            /**
+             * Format: int64
+             * @description Until when, in the store's time.
+             */
+            expires_at: number;
+        };
+        /** @description The lease is lost; the holder stops working. */
+        RenewalOutcomeLost: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "lost";
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            lease_id: components["schemas"]["LeaseId"];
+            /** @description The reason, for people. */
+            reason: components["schemas"]["LeaseLoss"];
+            /** @description The refusal a single call would have got. */
+            error: components["schemas"]["Error"];
+        };
+        /** @description Nothing is known; the holder tries again. */
+        RenewalOutcomeFailed: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "failed";
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            lease_id: components["schemas"]["LeaseId"];
+            /** @description The refusal. */
+            error: components["schemas"]["Error"];
+        };
+        /** @description It was created. */
+        CreateProviderOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+        };
+        /** @description It existed before, with the same definition. */
+        CreateProviderOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+        };
+        /** @description It was created. */
+        CreateQuotaOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+        };
+        /** @description It existed before, with the same definition. */
+        CreateQuotaOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+        };
+        /** @description It was created. */
+        CreateScheduleOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+            /** @description The schedule. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /**
+             * Format: int64
+             * @description Its next instant.
+             */
+            next_at?: number | null;
+        };
+        /** @description It existed before, with the same definition. */
+        CreateScheduleOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+            /** @description The schedule. */
+            schedule_id: components["schemas"]["ScheduleId"];
+            /**
+             * Format: int64
+             * @description Its next instant.
+             */
+            next_at?: number | null;
+        };
+        /** @description The last of them run, up to a number. */
+        CatchUpOfAll: {
+            all: components["schemas"]["CatchUpAll"];
+        };
+        /** @description An execution. */
+        ScheduleTemplateOfExecution: {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        };
+        /** @description A flow with its whole graph. */
+        ScheduleTemplateOfFlow: {
+            flow: components["schemas"]["CreateFlowArgs"];
+        };
+        /** @description It was created. */
+        CreateSubscriptionOutcomeCreated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "created";
+            /** @description The subscription. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+            /** @description The secret that signs its webhooks, if the server made it. It is not shown again. */
+            secret?: components["schemas"]["Secret"] | null;
+        };
+        /** @description It existed before, with the same definition. */
+        CreateSubscriptionOutcomeAlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            outcome: "already_exists";
+            /** @description The subscription. */
+            subscription_id: components["schemas"]["SubscriptionId"];
+        };
+        /** @description A request to an address, signed by the scheme of Standard Webhooks. */
+        SubscriptionTargetOfWebhook: {
+            webhook: components["schemas"]["WebhookTarget"];
+        };
+        /** @description An execution, whose input is the event. */
+        SubscriptionTargetOfExecution: {
+            execution: components["schemas"]["CreateExecutionArgs"];
+        };
+        /** @description As `complete` answers. */
+        ExchangeEndedOfComplete: {
+            complete: components["schemas"]["CompleteOutcome"];
+        };
+        /** @description As `fail` answers. */
+        ExchangeEndedOfFail: {
+            fail: components["schemas"]["FailOutcome"];
+        };
+        /** @description As `delay` answers. */
+        ExchangeEndedOfDelay: {
+            delay: components["schemas"]["DelayOutcome"];
+        };
+        /** @description As `wait_children` answers. */
+        ExchangeEndedOfWaitChildren: {
+            wait_children: components["schemas"]["WaitChildrenOutcome"];
+        };
+        /** @description As `suspend` answers. */
+        ExchangeEndedOfSuspend: {
+            suspend: components["schemas"]["SuspendOutcome"];
+        };
+        /** @description As `park` answers. */
+        ExchangeEndedOfPark: {
+            park: components["schemas"]["ParkOutcome"];
+        };
+        /** @description As `cancel_execution` answers. */
+        ExchangeEndedOfCancel: {
+            cancel: components["schemas"]["CancelExecutionOutcome"];
+        };
+        /** @description It was refused, or could not be done. */
+        ExchangeEndedOfProblem: {
+            problem: components["schemas"]["Error"];
+        };
+        /** @description As `complete` does. */
+        ExchangeEndingOfComplete: {
+            complete: components["schemas"]["CompleteArgs"];
+        };
+        /** @description As `fail` does. */
+        ExchangeEndingOfFail: {
+            fail: components["schemas"]["FailArgs"];
+        };
+        /** @description As `delay` does. */
+        ExchangeEndingOfDelay: {
+            delay: components["schemas"]["DelayArgs"];
+        };
+        /** @description As `wait_children` does. */
+        ExchangeEndingOfWaitChildren: {
+            wait_children: components["schemas"]["WaitChildrenArgs"];
+        };
+        /** @description As `suspend` does. */
+        ExchangeEndingOfSuspend: {
+            suspend: components["schemas"]["SuspendArgs"];
+        };
+        /** @description As `park` does. */
+        ExchangeEndingOfPark: {
+            park: components["schemas"]["ParkArgs"];
+        };
+        /** @description As `cancel_execution` does; with the fence of its holder. */
+        ExchangeEndingOfCancel: {
+            cancel: components["schemas"]["CancelExecutionArgs"];
+        };
     };
     responses: {
         /** @description A refusal. */
@@ -7377,6 +7937,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     rotate_waitpoint_secret: {
@@ -7395,7 +7956,7 @@ export interface operations {
                     /** @description The name of the new secret. */
                     new_kid: string;
                     /** @description The new secret, in hex. */
-                    new_secret_hex: components["schemas"]["Secret"];
+                    new_secret_hex: string;
                     /**
                      * Format: int64
                      * @description How long the old one verifies; 24 hours when absent.
@@ -7415,6 +7976,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_tokens: {
@@ -7441,6 +8003,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_token: {
@@ -7499,6 +8062,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     revoke_token: {
@@ -7523,6 +8087,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_approvals: {
@@ -7559,6 +8124,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_budgets: {
@@ -7587,6 +8153,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_budget: {
@@ -7622,7 +8189,7 @@ export interface operations {
                     /** @description Which one of them. */
                     scope_id?: string | null;
                     /** @description The dimensions that usage is reported in, with their limits. */
-                    dimensions?: {
+                    dimensions: {
                         [key: string]: components["schemas"]["Limits"];
                     };
                     /** @description Whether limits bind; `enforce` when absent. */
@@ -7638,6 +8205,18 @@ export interface operations {
                     reset_interval_ms?: number | null;
                     /** @description Usage returns to nothing with each day or month of the calendar; instead of `reset_interval_ms`. */
                     calendar?: components["schemas"]["CalendarWindow"] | null;
+                    /**
+                     * Format: int64
+                     * @description Usage counts for so long after it was spent and leaves bit by bit; instead of `reset_interval_ms`.
+                     */
+                    rolling_ms?: number | null;
+                    /**
+                     * @description A child of its own for each value of a tag, as `tag:customer`: a charge of an execution that names this budget and has
+                     *     the tag counts in the child as well.
+                     */
+                    per?: string | null;
+                    /** @description The definition that those children are made with, by their first use. */
+                    template?: components["schemas"]["BudgetTemplate"] | null;
                 };
             };
         };
@@ -7663,6 +8242,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_budget: {
@@ -7690,6 +8270,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     update_budget: {
@@ -7705,8 +8286,8 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Usage returns to nothing with each day or month of the calendar, instead of an interval. */
-                    calendar?: components["schemas"]["CalendarWindow"] | null;
+                    /** @description The definition of its children by tag. Children that no person has changed follow it. */
+                    template?: components["schemas"]["BudgetTemplate"] | null;
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description The limits of the dimensions named; others stay. */
@@ -7724,6 +8305,13 @@ export interface operations {
                      * @description Usage returns to nothing this often, counted from this call; 0 is never. A calendar ends with it.
                      */
                     reset_interval_ms?: number | null;
+                    /** @description Usage returns to nothing with each day or month of the calendar, instead of an interval. */
+                    calendar?: components["schemas"]["CalendarWindow"] | null;
+                    /**
+                     * Format: int64
+                     * @description Usage counts for so long after it was spent, instead of an interval; 0 is for ever.
+                     */
+                    rolling_ms?: number | null;
                 };
             };
         };
@@ -7738,6 +8326,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_budget: {
@@ -7767,6 +8356,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     decide_budget: {
@@ -7809,6 +8399,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     set_budget_limits: {
@@ -7821,11 +8412,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
                 "application/json": {
                     /** @description The limits of the dimensions named; others stay. */
-                    dimensions?: {
+                    dimensions: {
                         [key: string]: components["schemas"]["Limits"];
                     };
                     /** @description Where it belongs; the caller's default when absent. */
@@ -7844,6 +8435,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_reservations: {
@@ -7875,6 +8467,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     reset_budget: {
@@ -7911,6 +8504,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_budget_tree: {
@@ -7942,6 +8536,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     report_budget_usage: {
@@ -7957,7 +8552,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
                 "application/json": {
                     /** @description A lease of that execution the caller holds or held; an operator needs none. */
@@ -7965,7 +8560,7 @@ export interface operations {
                     /** @description Where it belongs; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description The amounts that were spent, by dimension. */
-                    usage?: {
+                    usage: {
                         [key: string]: number;
                     };
                     /**
@@ -7989,6 +8584,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_bulk: {
@@ -8017,6 +8613,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_bulk: {
@@ -8103,6 +8700,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_bulk: {
@@ -8127,6 +8725,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     cancel_bulk: {
@@ -8158,6 +8757,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_counts: {
@@ -8182,6 +8782,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_deployment: {
@@ -8203,6 +8804,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_events: {
@@ -8236,10 +8838,11 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListEventsOutcome"];
-                    "text/event-stream": string;
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_executions: {
@@ -8300,6 +8903,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_execution: {
@@ -8355,8 +8959,8 @@ export interface operations {
                     priority?: number | null;
                     /** @description The creator of the execution, for people; it grants no rights. */
                     creator?: string | null;
-                    /** @description Retries, timeouts and the rest; the namespace's default when absent. */
-                    policy?: components["schemas"]["Policy"] | null;
+                    /** @description Retries, timeouts and the rest; whatever it does not say is the namespace's default. */
+                    policy?: components["schemas"]["PolicyRequest"] | null;
                     /** @description For filters. */
                     tags?: {
                         [key: string]: string;
@@ -8435,6 +9039,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_executions: {
@@ -8447,11 +9052,11 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
                 "application/json": {
                     /** @description The submissions. */
-                    executions?: components["schemas"]["CreateExecutionArgs"][];
+                    executions: components["schemas"]["CreateExecutionArgs"][];
                 };
             };
         };
@@ -8466,6 +9071,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_execution: {
@@ -8490,6 +9096,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     remove_execution: {
@@ -8514,6 +9121,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_attempts: {
@@ -8538,6 +9146,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     read_stream: {
@@ -8571,6 +9180,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     tail_stream: {
@@ -8604,6 +9214,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     read_summary: {
@@ -8630,6 +9241,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     cancel_execution: {
@@ -8671,6 +9283,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     complete: {
@@ -8733,6 +9346,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     continue_as_new: {
@@ -8774,6 +9388,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delay: {
@@ -8825,6 +9440,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_execution_events: {
@@ -8854,6 +9470,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     explain_execution: {
@@ -8878,6 +9495,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     fail: {
@@ -8945,6 +9563,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     fork_execution: {
@@ -8994,6 +9613,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_forks: {
@@ -9023,6 +9643,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     append_frames: {
@@ -9042,7 +9663,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @description The frames. */
-                    frames?: components["schemas"]["FrameRequest"][];
+                    frames: components["schemas"]["FrameRequest"][];
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /**
@@ -9064,6 +9685,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     hold_execution: {
@@ -9098,6 +9720,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_input: {
@@ -9123,6 +9746,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     park: {
@@ -9172,6 +9796,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_pending_waitpoints: {
@@ -9196,6 +9821,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     change_priority: {
@@ -9230,6 +9856,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     progress: {
@@ -9271,6 +9898,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     acquire_provider: {
@@ -9325,6 +9953,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     settle_provider: {
@@ -9365,6 +9994,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     release_execution: {
@@ -9396,6 +10026,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     repin_build: {
@@ -9432,6 +10063,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     replay_execution: {
@@ -9471,6 +10103,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_result: {
@@ -9496,6 +10129,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     resume_execution: {
@@ -9532,6 +10166,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_resume_signals: {
@@ -9556,6 +10191,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     revoke_lease: {
@@ -9594,6 +10230,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     deliver_signal: {
@@ -9669,6 +10306,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     release_spend: {
@@ -9705,6 +10343,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     reserve_spend: {
@@ -9728,7 +10367,7 @@ export interface operations {
                     /** @description The lease under which it will be spent. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description How much, by dimension. */
-                    amounts?: {
+                    amounts: {
                         [key: string]: number;
                     };
                     /** @description The holder's name for it. The same key under the same lease is the same reservation; another lease reserves anew. */
@@ -9752,6 +10391,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     settle_spend: {
@@ -9792,6 +10432,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_state: {
@@ -9816,6 +10457,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_steps: {
@@ -9847,6 +10489,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     record_steps: {
@@ -9866,7 +10509,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** @description The entries, 1 to 100. */
-                    entries?: components["schemas"]["StepEntry"][];
+                    entries: components["schemas"]["StepEntry"][];
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /**
@@ -9888,6 +10531,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     decide_step: {
@@ -9938,6 +10582,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     suspend: {
@@ -10026,6 +10671,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     set_tags: {
@@ -10059,6 +10705,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_upstreams: {
@@ -10094,6 +10741,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     report_usage: {
@@ -10130,7 +10778,7 @@ export interface operations {
                     /** @description A lease the caller holds or held. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description The amounts that were spent, by dimension. */
-                    usage?: {
+                    usage: {
                         [key: string]: number;
                     };
                     /** @description Only this one of its budgets. */
@@ -10149,6 +10797,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     wait_execution: {
@@ -10178,6 +10827,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     wait_children: {
@@ -10219,6 +10869,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_pending_waitpoint: {
@@ -10267,6 +10918,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     close_waitpoint: {
@@ -10300,6 +10952,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_waitpoint_token: {
@@ -10326,6 +10979,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_flows: {
@@ -10360,6 +11014,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_flow: {
@@ -10446,6 +11101,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_flow: {
@@ -10470,6 +11126,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     remove_flow: {
@@ -10494,6 +11151,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     cancel_flow: {
@@ -10534,6 +11192,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     close_flow: {
@@ -10565,6 +11224,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     stage_dependency_edge: {
@@ -10610,6 +11270,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     apply_dependency_to_child: {
@@ -10651,6 +11312,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_flow_graph: {
@@ -10675,6 +11337,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     add_execution_to_flow: {
@@ -10711,6 +11374,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_hooks: {
@@ -10739,6 +11403,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_hook: {
@@ -10789,6 +11454,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_hook: {
@@ -10816,6 +11482,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     receive_hook: {
@@ -10833,7 +11500,8 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "*/*": unknown;
+                "application/json": unknown;
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -10847,6 +11515,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_hook: {
@@ -10874,6 +11543,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_lanes: {
@@ -10902,6 +11572,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     configure_lane: {
@@ -10943,6 +11614,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_lane: {
@@ -10972,6 +11644,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     disable_lane: {
@@ -11008,6 +11681,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     drain_lane: {
@@ -11044,6 +11718,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     pause_lane: {
@@ -11080,6 +11755,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     resume_lane: {
@@ -11116,6 +11792,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     renew_leases: {
@@ -11147,6 +11824,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_namespaces: {
@@ -11173,6 +11851,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_providers: {
@@ -11201,6 +11880,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_provider: {
@@ -11265,6 +11945,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_provider: {
@@ -11292,6 +11973,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     update_provider: {
@@ -11343,6 +12025,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_provider: {
@@ -11372,6 +12055,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     throttle_provider: {
@@ -11418,6 +12102,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_quotas: {
@@ -11446,6 +12131,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_quota: {
@@ -11517,6 +12203,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_quota: {
@@ -11544,6 +12231,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     update_quota: {
@@ -11595,6 +12283,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_quota: {
@@ -11624,6 +12313,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_schedules: {
@@ -11652,6 +12342,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_schedule: {
@@ -11724,6 +12415,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_schedule: {
@@ -11751,6 +12443,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     update_schedule: {
@@ -11815,6 +12508,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_schedule: {
@@ -11842,6 +12536,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     backfill_schedule: {
@@ -11890,6 +12585,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     pause_schedule: {
@@ -11926,6 +12622,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     resume_schedule: {
@@ -11962,6 +12659,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     trigger_schedule: {
@@ -12000,6 +12698,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     signal_waitpoint: {
@@ -12065,6 +12764,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_stream_ticket: {
@@ -12096,6 +12796,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_subscriptions: {
@@ -12124,6 +12825,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     create_subscription: {
@@ -12174,6 +12876,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_subscription: {
@@ -12201,6 +12904,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_subscription: {
@@ -12228,6 +12932,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     pause_subscription: {
@@ -12264,6 +12969,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     resume_subscription: {
@@ -12300,6 +13006,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     test_subscription: {
@@ -12336,6 +13043,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_test_clock: {
@@ -12357,6 +13065,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     advance_test_clock: {
@@ -12391,6 +13100,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     wait_until_idle: {
@@ -12425,6 +13135,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_tools: {
@@ -12455,6 +13166,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     delete_tool: {
@@ -12482,6 +13194,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     list_workers: {
@@ -12512,6 +13225,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     register_worker: {
@@ -12544,7 +13258,7 @@ export interface operations {
                     /** @description Where it works; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description The lanes it serves, at least one. */
-                    lanes?: string[];
+                    lanes: string[];
                     /** @description Its capabilities. */
                     capabilities?: components["schemas"]["CapabilitySet"];
                     /** @description The kinds it serves; all when empty. Claims name theirs themselves; this is what people are shown. */
@@ -12577,6 +13291,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     deregister_worker: {
@@ -12606,6 +13321,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     claim: {
@@ -12621,7 +13337,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
                 /**
                  * @example {
@@ -12644,7 +13360,7 @@ export interface operations {
                     /** @description Where to look; the caller's default when absent. */
                     namespace?: string | null;
                     /** @description The lanes to look in, at least one; they take turns at being first. */
-                    lanes?: string[];
+                    lanes: string[];
                     /** @description The capabilities of the worker; this set decides. */
                     capabilities?: components["schemas"]["CapabilitySet"];
                     /**
@@ -12694,6 +13410,7 @@ export interface operations {
                 content?: never;
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     exchange: {
@@ -12734,6 +13451,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     return_grant: {
@@ -12765,6 +13483,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     claim_from_grant: {
@@ -12810,6 +13529,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     claim_from_reclaim_grant: {
@@ -12855,6 +13575,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     heartbeat_worker: {
@@ -12893,6 +13614,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     stream_execution: {
@@ -12910,7 +13632,7 @@ export interface operations {
                 "Last-Event-ID"?: string;
             };
             path: {
-                execution_id: string;
+                execution_id: components["schemas"]["ExecutionId"];
             };
             cookie?: never;
         };
@@ -12922,10 +13644,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     get_session: {
@@ -12947,6 +13670,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     begin_session: {
@@ -12972,6 +13696,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     end_session: {
@@ -12991,6 +13716,7 @@ export interface operations {
                 content?: never;
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     livez: {
@@ -13012,6 +13738,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     healthz: {
@@ -13033,6 +13760,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     readyz: {
@@ -13054,6 +13782,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     metrics: {
@@ -13075,6 +13804,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
     openapi_json: {
@@ -13096,6 +13826,7 @@ export interface operations {
                 };
             };
             default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
         };
     };
 }

@@ -3,7 +3,7 @@ import { Worker as Thread } from "node:worker_threads";
 
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
-import { Exchange, type EndingName } from "./exchange.js";
+import { Exchange, type EndingName, type LeaseHolder } from "./exchange.js";
 import { FlowFabricError, inWords, TaskError } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
@@ -13,6 +13,7 @@ import type { FromRenewer, HeldLease, RenewerData, ToRenewer } from "./renewer.j
 import { checked, type Content, encoded, present, valueOf } from "./schema.js";
 import type { AnyTask } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
+import { inTrace } from "./trace.js";
 
 export interface WorkerOptions {
   /** The tasks it serves; it is never handed another kind. */
@@ -33,6 +34,8 @@ export interface WorkerOptions {
   instanceId?: string;
   /** Its version, as people see it. */
   version?: string;
+  /** Names the build: executions with the policy `pin_build` are run to their end by the build that started them. */
+  buildId?: string;
   /** How long a task may go on after the worker was told to stop; 30 seconds when absent. */
   drain?: Span;
 }
@@ -177,7 +180,8 @@ export class Worker {
 
   /** Fields that a registration and a claim have in common. */
   #asks(): Record<string, unknown> {
-    const { lanes = ["default"], capabilities = [] } = this.#options;
+    const { lanes = ["default"], capabilities: given = [], buildId } = this.#options;
+    const capabilities = buildId === undefined ? given : [...given, `build:${buildId}`];
     return { lanes, capabilities, kinds: [...this.#tasks.keys()], lease_ttl_ms: this.#leaseTtlMs };
   }
 
@@ -221,11 +225,15 @@ export class Worker {
 }
 
 /** One task in hand. */
-class HeldTask implements TaskLink {
+class HeldTask implements TaskLink, LeaseHolder {
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
-  readonly #lost = new AbortController();
-  readonly signal = this.#lost.signal;
+  /** Rejects when the lease is lost. */
+  readonly lost: Promise<never>;
+  #reject: (why: Interrupted) => void = () => undefined;
+  #lostBy: Interrupted | undefined;
+  /** Made when it is asked for: a signal costs more than everything else about a short task. */
+  #signal: AbortController | undefined;
   /** Settled when its function has ended and its end was reported. */
   ended = Promise.resolve();
   #release: (end: End) => void = () => undefined;
@@ -237,6 +245,8 @@ class HeldTask implements TaskLink {
     readonly task: Schemas["Task"],
     private readonly definition: AnyTask | undefined,
   ) {
+    this.lost = new Promise((_, reject) => { this.#reject = reject; });
+    this.lost.catch(() => undefined);
     const holder = {
       record: async (first_number: number, entries: Schemas["StepEntry"][]) => {
         const recorded = await this.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number, entries });
@@ -250,15 +260,30 @@ class HeldTask implements TaskLink {
     this.#frames = new FrameWriter((first_sequence, frames) => this.call("/frames", { first_sequence, frames }), task.next_frame_sequence);
   }
 
+  /** Fires when the lease is lost. */
+  get signal(): AbortSignal {
+    if (this.#signal === undefined) {
+      this.#signal = new AbortController();
+      if (this.#lostBy !== undefined) this.#signal.abort(this.#lostBy);
+    }
+    return this.#signal.signal;
+  }
+
   /** The lease is gone: what the function still does is in vain. */
   lose(reason: string): void {
     // A renewal that crosses the ending says so, too, and the ending's own answer is on its way then.
-    if (!this.#ending || reason === "expired") this.#lost.abort(new Interrupted(reason));
+    if (!this.#ending || reason === "expired") this.#interrupt(new Interrupted(reason));
+  }
+
+  #interrupt(why: Interrupted): void {
+    this.#lostBy ??= why;
+    this.#reject(why);
+    this.#signal?.abort(why);
   }
 
   /** Lets go of the task, so that it continues elsewhere in the same attempt. */
   async handBack(): Promise<void> {
-    this.#lost.abort(new Interrupted("the worker stops"));
+    this.#interrupt(new Interrupted("the worker stops"));
     const body = { fence: this.task.fence, delay_ms: 0 };
     await this.client.connection.call("POST", this.#at("/delay"), { body, idempotencyKey: null }).catch((error: unknown) => {
       console.warn(`flowfabric: ${this.task.execution_id}: it could not be handed back: ${inWords(error).message}`);
@@ -276,7 +301,7 @@ class HeldTask implements TaskLink {
   }
 
   #part<T>(name: EndingName, body: Record<string, unknown>): Promise<T> {
-    return this.exchange.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this.signal);
+    return this.exchange.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this);
   }
 
   async continueAsNew(input: unknown): Promise<never> {
@@ -298,9 +323,8 @@ class HeldTask implements TaskLink {
       this.#ending = true;
       await this.#end(end);
     } catch (error) {
-      const lost = this.signal.aborted || (error instanceof FlowFabricError && LOST.has(error.code));
-      const why = this.signal.aborted ? inWords(this.signal.reason).message : inWords(error).message;
-      const what = lost ? `its lease is lost: ${why}` : `its end could not be reported: ${inWords(error).message}`;
+      const lost = this.#lostBy !== undefined || isLost(error);
+      const what = lost ? `its lease is lost: ${inWords(this.#lostBy ?? error).message}` : `its end could not be reported: ${inWords(error).message}`;
       console.warn(`flowfabric: ${this.task.execution_id}: ${what}`);
     }
   }
@@ -313,16 +337,15 @@ class HeldTask implements TaskLink {
     const released = new Promise<End>((resolve, reject) => {
       this.#release = resolve;
       this.#journal.onIdle = () => { this.#parkSoon(reject); };
-      this.signal.addEventListener("abort", () => { reject(this.signal.reason as Error); }, { once: true });
     });
     const called = this.#call(definition);
     try {
-      const end = await Promise.race([called, released]);
+      const end = await Promise.race([called, released, this.lost]);
       if (end.how === "completed") await this.#frames.flush();
       else await this.#frames.flush().catch(() => undefined);
       return end;
     } catch (error) {
-      if (this.signal.aborted || (error instanceof FlowFabricError && LOST.has(error.code))) throw error;
+      if (this.#lostBy !== undefined || isLost(error)) throw error;
       return { how: "failed", error };
     } finally {
       this.#journal.close(ENDED);
@@ -336,7 +359,7 @@ class HeldTask implements TaskLink {
       const input: unknown = await checked<unknown>(definition.input, valueOf(this.task.input as Content | null), "the input").catch((error: unknown) => {
         throw new TaskError(inWords(error).message, { category: "invalid_input", cause: error });
       });
-      const result: unknown = await definition.run(context, input);
+      const result: unknown = await inTrace(context.traceContext, () => definition.run(context, input) as unknown);
       return { how: "completed", result: await checked<unknown>(definition.output, result, "the result") };
     } catch (error) {
       return error instanceof StartOver ? { how: "start_over" } : { how: "failed", error };
@@ -393,8 +416,12 @@ class HeldTask implements TaskLink {
   }
 }
 
+function isLost(error: unknown): boolean {
+  return error instanceof FlowFabricError && LOST.has(error.code);
+}
+
 /** Whether a call was refused for what it says, so that saying it again would be refused again. */
 function refusesContent(error: unknown): boolean {
   if (error instanceof TypeError) return true;
-  return error instanceof FlowFabricError && error.status >= 400 && error.status < 500 && !error.retryable && !LOST.has(error.code);
+  return error instanceof FlowFabricError && error.status >= 400 && error.status < 500 && !error.retryable && !isLost(error);
 }

@@ -7,8 +7,9 @@ import { after, before, test } from "node:test";
 import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/index.js";
 import { childId, derived, draw } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
+import { valueOf } from "../src/schema.js";
 import { milliseconds } from "../src/time.js";
-import { startProxy, startServer, untilState, withWorker } from "./support.js";
+import { startProxy, startServer, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -97,10 +98,13 @@ test("what an execution writes is read while it runs and after it has ended", as
 
 test("a flow runs its nodes in order", async () => {
   const order: string[] = [];
-  const note = task("note", (_ctx, name: string) => { order.push(name); });
+  const note = task("note", async (ctx, name: string) => {
+    order.push(name);
+    return [name, ...(await ctx.upstreams()).map(({ result }) => valueOf(result))].flat().join("");
+  });
   await withWorker(client, [note], async () => {
     const flow = await client.flow().node("a", note, "a").node("b", note, "b").node("c", note, "c", { after: ["a", "b"] }).create();
-    await client.execution(flow.executions["c"] ?? "").result();
+    assert.match(String(await client.execution(flow.executions["c"] ?? "").result()), /^c(ab|ba)$/);
     assert.equal(order.at(-1), "c");
     assert.equal(order.length, 3);
   });
@@ -170,21 +174,6 @@ test("submissions at the same time share calls, and each has its own answer", as
   }
 });
 
-test("a fork goes on before a step, and a diff shows what it did otherwise", async () => {
-  const forked = task("forked", async (ctx, model: string) => {
-    const plan = await ctx.step("plan", () => "one plan");
-    return plan + (await ctx.step("write", () => ` by ${model}`, { key: "draft" }));
-  });
-  await withWorker(client, [forked], async () => {
-    const origin = await client.submit(forked, "large");
-    assert.equal(await origin.result(), "one plan by large");
-    const fork = await origin.fork({ before: { name: "write", key: "draft" }, input: "small", tags: { why: "cheaper" } });
-    assert.equal(await fork.result(), "one plan by small");
-    assert.deepEqual((await origin.diff(fork)).map(({ one, other }) => [one?.name, other?.key]), [["write", "draft"]]);
-    assert.deepEqual(await origin.diff(origin), []);
-  });
-});
-
 for (const approved of [true, false]) {
   test(`what waits for people is listed and ${approved ? "approved" : "rejected"}`, async () => {
     const lane = `people-${approved}`;
@@ -222,28 +211,4 @@ test("a hard limit is an error of the task, and a soft one is said", async () =>
     });
     assert.deepEqual((await client.budget("spenders")).usage, { tokens: 55 });
   });
-});
-
-test("a waitpoint token decides without an API token, and does nothing else", async () => {
-  const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
-  const asks = task("asks", (ctx) => ctx.waitSignal<string>("decision"));
-  try {
-    const admin = server.client({ token: "an-administrator-of-tests" });
-    await withWorker(admin, [asks], async () => {
-      const execution = await admin.submit(asks, null, { retries: 0 });
-      await untilState(admin, execution.id, "suspended");
-      const at = { execution_id: execution.id };
-      const { items } = await admin.call("GET", "/v1/executions/{execution_id}/pending-waitpoints", at);
-      const waitpoint = items[0]?.waitpoint_id ?? "";
-      const { token } = await admin.call("GET", "/v1/executions/{execution_id}/waitpoints/{waitpoint_id}/token", { ...at, waitpoint_id: waitpoint });
-      const theirs = server.client().execution(execution.id);
-      for (const refused of [() => theirs.get(), () => theirs.cancel(), () => theirs.signal("decision", "no")]) {
-        await assert.rejects(refused, (error) => error instanceof FlowFabricError && error.status === 401);
-      }
-      await theirs.signal("decision", "yes", { waitpoint, token });
-      assert.equal(await execution.result(), "yes");
-    });
-  } finally {
-    await end();
-  }
 });

@@ -41,6 +41,16 @@ test("a step that completed is not run again by a retry, and the failed one is",
   });
 });
 
+test("a function logs under the name of its execution", async (t) => {
+  const informed = t.mock.method(console, "info", () => undefined);
+  const logs = task("logs", (ctx) => { ctx.log.info("read", 3); });
+  await withWorker(client, [logs], async () => {
+    const execution = await client.submit(logs, null);
+    await execution.result();
+    assert.deepEqual(informed.mock.calls.map(({ arguments: said }) => said), [[`logs ${execution.id}:`, "read", 3]]);
+  });
+});
+
 test("a failure carries its category and its reason", async () => {
   const refuse = task("refuse", () => { throw new TaskError("no such customer", { category: "bad_request" }); });
   await withWorker(client, [refuse], async () => {
@@ -300,5 +310,20 @@ test("a fork takes over what a child gave", async () => {
     await execution.result();
     const fork = await execution.fork({ before: "join" });
     assert.equal(await fork.result(), "made and joined");
+  });
+});
+
+test("a fork goes on before a step, and a diff shows what it did otherwise", async () => {
+  const forked = task("forked", async (ctx, model: string) => {
+    const plan = await ctx.step("plan", () => "one plan");
+    return plan + (await ctx.step("write", () => ` by ${model}`, { key: "draft" }));
+  });
+  await withWorker(client, [forked], async () => {
+    const origin = await client.submit(forked, "large");
+    assert.equal(await origin.result(), "one plan by large");
+    const fork = await origin.fork({ before: { name: "write", key: "draft" }, input: "small", tags: { why: "cheaper" } });
+    assert.equal(await fork.result(), "one plan by small");
+    assert.deepEqual((await origin.diff(fork)).map(({ one, other }) => [one?.name, other?.key]), [["write", "draft"]]);
+    assert.deepEqual(await origin.diff(origin), []);
   });
 });

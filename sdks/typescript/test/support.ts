@@ -10,7 +10,7 @@ import { freePort, Server } from "../src/testing.js";
 
 /** A server on a new SQLite file, whose folder leaves with it; on Valkey where `STORE` says so. */
 export async function startServer(environment: Record<string, string> = {}): Promise<{ server: Server; folder: string; end: () => Promise<void> }> {
-  if (process.env["STORE"] === "valkey") return startServerOnValkey();
+  if (process.env["STORE"] === "valkey") return startServerOnValkey(environment);
   const folder = await mkdtemp(join(tmpdir(), "flowfabric-"));
   const server = await Server.start({ store: `sqlite://${folder}/ff.db`, environment });
   const end = async () => {
@@ -21,11 +21,11 @@ export async function startServer(environment: Record<string, string> = {}): Pro
 }
 
 /** The same on a Valkey of its own, which leaves with it. */
-export async function startServerOnValkey(): Promise<Awaited<ReturnType<typeof startServer>>> {
+export async function startServerOnValkey(environment: Record<string, string> = {}): Promise<Awaited<ReturnType<typeof startServer>>> {
   const folder = await mkdtemp(join(tmpdir(), "flowfabric-"));
   const port = String(await freePort());
   const valkey = spawn("valkey-server", ["--port", port, "--save", "", "--dir", folder, "--maxmemory-policy", "noeviction"], { stdio: "ignore" });
-  const server = await Server.start({ store: `valkey://127.0.0.1:${port}` });
+  const server = await Server.start({ store: `valkey://127.0.0.1:${port}`, environment });
   const end = async () => {
     await server.kill();
     valkey.kill("SIGKILL");

@@ -66,20 +66,6 @@ test("a worker that is told to stop lets its tasks end and hands the others back
   await quick.cancel().catch(() => undefined);
 });
 
-test("neither of two workers of one lane is handed the other's kind", async () => {
-  const left = task("left-kind", () => "left");
-  const right = task("right-kind", () => "right");
-  const ids = await Promise.all(Array.from({ length: 10 }, async (_, place) => client.submit(place % 2 === 0 ? left : right, null)));
-  await withWorker(client, [left], () =>
-    withWorker(client, [right], async () => {
-      const results = await Promise.all(ids.map(async (one) => one.result()));
-      assert.deepEqual(results, Array.from({ length: 10 }, (_, place) => (place % 2 === 0 ? "left" : "right")));
-      const attempts = await Promise.all(ids.map(async (one) => (await one.get()).attempt));
-      assert.deepEqual(new Set(attempts), new Set([0]));
-    }),
-  );
-});
-
 test("a result that the server refuses fails the attempt and says so", async () => {
   const deep = task("deep", () => {
     let nested: unknown = 1;
@@ -132,4 +118,13 @@ test("a task is a tool of agents, with the JSON schema of its own schema", async
   assert.deepEqual(tool(plain, { description: "Does it.", inputSchema: { type: "object" } }), {
     kind: "plain", description: "Does it.", input_schema: { type: "object" },
   });
+});
+
+test("an execution that is pinned stays with the build that started it", async () => {
+  const pinned = task("pinned", () => "done");
+  await withWorker(client, [pinned], async () => {
+    const execution = await client.submit(pinned, null, { policy: { pin_build: true } });
+    assert.equal(await execution.result(), "done");
+    assert.equal((await execution.get()).pinned_build, "v1");
+  }, { buildId: "v1" });
 });

@@ -4,7 +4,6 @@ and a worker's claims and endings."""
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from . import wire
 from .errors import Parked, Refused
-from .task import plain
+from .task import codec
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -132,14 +131,10 @@ class Frames:
 
 def frame(frame_type: str, value: Any, **said: Any) -> dict[str, Any]:
     """A frame: text and bytes as they are, anything else as JSON."""
-    made: dict[str, Any] = {"type": frame_type, **said}
-    if isinstance(value, str | bytes):
-        data = value.encode() if isinstance(value, str) else value
-        made["payload_base64"] = base64.b64encode(data).decode()
-        made["content_type"] = "text/plain; charset=utf-8" if isinstance(value, str) else "application/octet-stream"
-    else:
-        made["payload"] = plain(value)
-    return {name: one for name, one in made.items() if one is not None}
+    text = isinstance(value, str)
+    made = {"type": frame_type, **codec(Any).encode("payload", value.encode() if text else value), **said}
+    made |= {"content_type": "text/plain; charset=utf-8"} if text else {}
+    return {name: one for name, one in made.items() if one is not None or name == "payload"}
 
 
 @dataclass
@@ -149,10 +144,12 @@ class Exchange:
     many tasks the worker holds, `take` gives it more."""
 
     client: AsyncClient
+    instance_id: str
     asks: dict[str, Any]
     capacity: int
     in_hand: Callable[[], int]
     take: Callable[[list[wire.Task]], None]
+    #: Claims nothing more.
     closed: bool = False
     #: Tasks that calls under way ask for, and those whose endings they carry.
     _asked: int = 0
@@ -186,10 +183,6 @@ class Exchange:
         # An ending that the shared call did not take is handed in by itself: its own answer says all there is to say.
         return ended if ended is not None else await self.holder_client.call(operation, **args)
 
-    def close(self) -> None:
-        """Claims nothing more."""
-        self.closed = True
-
     async def _send(self, endings: list[Ending]) -> list[Any]:
         self._leaving += len(endings)
         try:
@@ -205,12 +198,10 @@ class Exchange:
     async def _exchange(self, endings: list[dict[str, Any]], wait_ms: int) -> wire.ExchangeOutcome:
         asked = self.room
         self._asked += asked
-        asks = dict(self.asks)
-        instance_id = asks.pop("instance_id")
-        claim = {**asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
+        claim = {**self.asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
         client = self.holder_client if endings else self.client
         try:
-            answer = await client.call(wire.exchange, instance_id=instance_id, end=endings, claim=claim)
+            answer = await client.call(wire.exchange, instance_id=self.instance_id, end=endings, claim=claim)
         finally:
             self._asked -= asked
         self.take(answer.claim.tasks if answer.claim else [])

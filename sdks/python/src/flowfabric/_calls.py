@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import logging
+import os
 import random
+import ssl
 import time
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypedDict, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -24,9 +28,13 @@ except ImportError:
 
 T = TypeVar("T")
 
+log = logging.getLogger("flowfabric")
+
 CONNECT_TIMEOUT_S = 10.0
 #: The server pings every 15 seconds; one that misses three of them is gone.
 SILENCE_MAX_S = 50.0
+#: Where the environment says what a client is not told.
+VARIABLES = {"url": "FF_SERVER", "token": "FF_TOKEN", "namespace": "FF_NAMESPACE", "ca_file": "FF_CA_FILE"}
 #: Calls whose caller mints ids that name a partition.
 NEEDS_PARTITIONS = (wire.create_execution, wire.create_executions)
 #: Fields that hold a call's identity. The server takes the header `idempotency-key` for them.
@@ -47,14 +55,32 @@ class RetryPolicy:
     answer_timeout: float = 30.0
 
 
+class ConnectOptions(TypedDict, total=False):
+    """What a client may be told beside the address of its server."""
+
+    token: str | None
+    namespace: str | None
+    retry: RetryPolicy | None
+    #: A PEM file with the authorities to trust for an `https://` server instead of the system's.
+    ca_file: str | None
+
+
 @dataclass(frozen=True)
 class Settings:
     """Where the server is, and what every call says."""
 
-    url: str
+    url: str = "http://127.0.0.1:7171"
     token: str | None = field(default=None, repr=False)
     namespace: str | None = None
     retry: RetryPolicy = RetryPolicy()
+    ca_file: str | None = None
+
+    @classmethod
+    def found(cls, url: str | None, options: ConnectOptions) -> Settings:
+        """What is given, then what the environment says, then this machine."""
+        said = {name: os.environ.get(variable) for name, variable in VARIABLES.items()}
+        given = {name: value for name, value in {"url": url, **options}.items() if value}
+        return cls(**{**{name: value for name, value in said.items() if value}, **given})  # type: ignore[arg-type]
 
     def unreachable(self, error: httpx.TransportError) -> Unreachable:
         """The exception for a call that has no answer."""
@@ -65,14 +91,20 @@ class Settings:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"a server's address begins with http:// or https://, not {self.url!r}")
+        verify: bool | ssl.SSLContext = parts.scheme == "https"
+        if verify and self.ca_file:
+            verify = ssl.create_default_context(cafile=self.ca_file)
         authorization = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
+        if self.token and parts.scheme == "http" and not here:
+            log.warning("the token goes to %s over plain HTTP; use https:// for another machine", parts.hostname)
         return {
             "base_url": self.url.rstrip("/"),
             "headers": {"accept": "application/json", **authorization},
             "timeout": httpx.Timeout(self.retry.answer_timeout, pool=None),
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            "verify": parts.scheme == "https",
-            "trust_env": parts.hostname not in {"localhost", "127.0.0.1", "::1"},
+            "verify": verify,
+            "trust_env": not here,
         }
 
 
@@ -92,7 +124,7 @@ class Call(Generic[T]):
                     one.setdefault("namespace", settings.namespace)
         self.headers = {**in_trace(), **_identify(operation, args, partitions)}
         self.path = operation.path
-        self._query: dict[str, str | list[str]] = {}
+        self._query: dict[str, Any] = {}
         self._body: dict[str, Any] = {}
         for argument, value in args.items():
             # A word of Python has an underscore behind it, such as `from_`.
@@ -102,7 +134,7 @@ class Call(Generic[T]):
             elif name in operation.body:
                 self._body[name] = value
             elif name in operation.query:
-                self._query[name] = _query_text(value)
+                self._query[name] = value
             else:
                 raise TypeError(f"{operation.name} takes no argument {name!r}")
         if "{" in self.path:
@@ -115,15 +147,11 @@ class Call(Generic[T]):
     def request(self) -> dict[str, Any]:
         """The arguments of httpx's `request`."""
         arguments: dict[str, Any] = {"method": self.operation.method, "url": self.path, "timeout": self.timeout}
-        headers = self.headers
-        if self._query:
-            arguments["params"] = self._query
-        if self.operation.body or self.operation.method == "POST":
-            if self._content is None:
-                self._content = to_json(self._body)
-            arguments["content"] = self._content
-            headers = {**headers, "content-type": "application/json"}
-        return {**arguments, "headers": headers}
+        if not (self.operation.body or self.operation.method == "POST"):
+            return {**arguments, "params": self._query or None, "headers": self.headers}
+        self._content = self._content or to_json(self._body)
+        headers = {**self.headers, "content-type": "application/json"}
+        return {**arguments, "params": self._query or None, "headers": headers, "content": self._content}
 
     def read(self, status: int, content: bytes) -> T:
         """The answer, or the exception it stands for."""
@@ -198,20 +226,12 @@ def _identify_submission(args: dict[str, Any], partitions: int) -> None:
         args["execution_id"] = mint_beside(beside) if beside else mint_spread(partitions)
 
 
-def _query_text(value: Any) -> str | list[str]:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return [str(one) for one in value] if isinstance(value, list | tuple | set | frozenset) else str(value)
-
-
 def failure_of(status: int, content: bytes) -> FlowFabricError:
     """The exception for a status that is no success. A proxy in between may have answered in words of its own."""
-    try:
+    with contextlib.suppress(ValueError):
         problem = from_json(content)
-    except ValueError:
-        problem = None
-    if isinstance(problem, dict) and "code" in problem:
-        return refusal(status, problem)
+        if isinstance(problem, dict) and "code" in problem:
+            return refusal(status, problem)
     if status in {429, 502, 503, 504}:
         return Unreachable(f"the server is not available: status {status}")
     return Unreadable(f"status {status} without a reason that this version knows")

@@ -34,19 +34,14 @@ def mint_beside(neighbour: str) -> str:
 
 def digest16(*parts: bytes) -> bytes:
     """Sixteen bytes that tell these parts apart from all others."""
-    hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(len(part).to_bytes(8, "big"))
-        hasher.update(part)
-    return hasher.digest()[:16]
+    whole = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hashlib.sha256(whole).digest()[:16]
 
 
 def derive(what: str, execution_id: str, generation: int, name: str, key: str | None, occurrence: int | None) -> bytes:
     """Sixteen bytes that an entry of a journal determines: the same in every run of one generation."""
-    if key is not None:
-        space, place = b"key", key.encode()
-    else:
-        space, place = b"count", (occurrence or 0).to_bytes(4, "big")
+    counted = b"count", (occurrence or 0).to_bytes(4, "big")
+    space, place = counted if key is None else (b"key", key.encode())
     execution = uuid.UUID(execution_id[5:]).bytes
     return digest16(what.encode(), execution, generation.to_bytes(4, "big"), name.encode(), space, place)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,11 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import wire
-from ._calls import RetryPolicy, Settings
+from ._calls import RetryPolicy, Settings, log
 from ._sync import Client
 from .errors import Refused
-
-log = logging.getLogger("flowfabric")
 
 #: Leases that one call renews.
 RENEWALS_MAX = 1_000
@@ -32,12 +29,9 @@ class Lease:
     ttl_s: float
     #: Told, in the thread, when the lease is lost.
     on_lost: Callable[[str], Any]
-    lost: str | None = None
     #: When it runs out, as far as this process knows.
-    until: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.until = time.monotonic() + self.ttl_s
+    until: float
+    lost: str | None = None
 
     def lose(self, reason: str) -> None:
         """It is somebody else's by now."""
@@ -79,7 +73,7 @@ class LeaseKeeper(threading.Thread):
         """The loop of the thread."""
         # A repeat or an answer that comes later than the next renewal is of no use.
         retry = RetryPolicy(max_backoff=self._period / 4, max_elapsed=self._period, answer_timeout=self._period)
-        with Client.of(replace(self._settings, retry=retry)) as client:
+        with Client(replace(self._settings, retry=retry)) as client:
             last = time.monotonic()
             while not self._stopping.wait(self._pause(last)):
                 leases = self._living()
@@ -87,9 +81,8 @@ class LeaseKeeper(threading.Thread):
                     # One whose time is up is lost, whatever the server would say.
                     if lease.until <= time.monotonic():
                         lease.lose(EXPIRED)
-                since = time.monotonic() - last
                 # A registration lives twice as long as a lease, so an idle worker beats half as often.
-                if since < (self._period if leases else self._period * 1.5):
+                if time.monotonic() - last < self._period * (1 if leases else 1.5):
                     continue
                 last = time.monotonic()
                 for start in range(0, max(len(leases), 1), RENEWALS_MAX):

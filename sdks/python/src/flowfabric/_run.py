@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import wire
 from ._batches import Ending, Frames
-from ._calls import enter_trace
+from ._calls import enter_trace, log
 from ._journal import Journal
 from ._leases import EXPIRED, Lease
 from ._step import in_thread, in_words
@@ -22,7 +23,6 @@ from .task import Task
 if TYPE_CHECKING:
     from .worker import Worker
 
-log = logging.getLogger("flowfabric")
 
 #: A reason is cut where it is too long for the API; its beginning says the most.
 REASON_MAX_BYTES = 4_096
@@ -33,21 +33,20 @@ UNWIND_S = 1.0
 class Run:
     """One claimed task with its lease, from its claim to its end."""
 
-    def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, worker: Worker, client: AsyncClient, task: wire.Task) -> None:
         self.worker = worker
         self.client = client
         self.holder_client = worker.exchange.holder_client
         self.task = task
         self.fence = task.fence.model_dump()
-        ttl_s = task.lease_ttl_ms / 1000
-        self.lease = Lease(task.execution_id, self.fence, ttl_s, lambda why: loop.call_soon_threadsafe(self.lose, why))
+        ttl_s, lose = task.lease_ttl_ms / 1000, partial(self._lose_soon, asyncio.get_running_loop())
+        self.lease = Lease(task.execution_id, self.fence, ttl_s, lose, time.monotonic() + ttl_s)
         self.journal = Journal(self)
         self.frames = Frames(self)
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        #: Numbers that tell apart what is spent under this lease.
-        self.spends = itertools.count()
+        self._counts: Counter[str] = Counter()
         self._restart = False
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
@@ -57,10 +56,8 @@ class Run:
 
     async def call(self, operation: wire.Operation[..., Any], **args: Any) -> Any:
         """Calls an operation of the lease holder."""
-        if "fence" in operation.body:
-            args["fence"] = self.fence
-        if "{execution_id}" in operation.path:
-            args["execution_id"] = self.task.execution_id
+        own = {"fence": self.fence, "execution_id": self.task.execution_id}
+        args |= {name: own[name] for name in own if name in operation.body or f"{{{name}}}" in operation.path}
         end, call = self.worker.exchange.end, self.holder_client.call
         try:
             return await self._while_held(end(operation, args) if operation is wire.park else call(operation, **args))
@@ -82,6 +79,11 @@ class Run:
         finally:
             self._calls.discard(call)
 
+    def count(self, what: str) -> int:
+        """How often something was asked for before in this run of the function."""
+        self._counts[what] += 1
+        return self._counts[what] - 1
+
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""
         await self.journal.flush()
@@ -92,6 +94,9 @@ class Run:
         """Ends the function with `Parked`: its task was let go, or is to be started over."""
         self._restart = restart
         self._close()
+
+    def _lose_soon(self, loop: asyncio.AbstractEventLoop, reason: str) -> None:
+        loop.call_soon_threadsafe(self.lose, reason)
 
     def lose(self, reason: str) -> None:
         """The lease is lost: the function is cancelled, and what it did meanwhile is not reported."""

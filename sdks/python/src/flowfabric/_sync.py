@@ -73,11 +73,7 @@ class Client(SyncConnection):
                 answers.append(refused or Execution(self, answer.execution_id or "", one.result))
         return answers
 
-    @overload
-    def execution(self, execution_id: str) -> Execution[Any]: ...
-    @overload
-    def execution(self, execution_id: str, returns: type[R]) -> Execution[R]: ...
-    def execution(self, execution_id: str, returns: Any = Any) -> Execution[Any]:
+    def execution(self, execution_id: str, returns: type[R] = NOTHING) -> Execution[R]:
         """An execution that is there already."""
         return Execution(self, execution_id, codec(returns))
 
@@ -167,8 +163,7 @@ class Execution(Generic[R]):
         view = self.wait(timeout)
         if view.public_state != "completed":
             raise NotCompleted(view)
-        content = self.client.call(wire.get_result, execution_id=self.id)
-        return self._result.decode(content)
+        return self._result.decode(self.client.call(wire.get_result, execution_id=self.id))
 
     def cancel(self, reason: str | None = None) -> wire.CancelExecutionOutcome:
         """Cancels it, whatever it does."""
@@ -190,8 +185,7 @@ class Execution(Generic[R]):
 
     def diff(self, other: Execution[Any]) -> list[Difference]:
         """The steps that the other one did differently, or only one of them did."""
-        mine, its = [one for one in self.steps()], [one for one in other.steps()]
-        return compared(mine, its)
+        return compared([one for one in self.steps()], [one for one in other.steps()])
 
     def signal(self, name: str, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Signals it by name; `waitpoint_id` and `token` where the caller has only those."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import httpx
 from typing_extensions import Self, Unpack
 
 from . import wire
 from ._batches import Gatherer
-from ._calls import NEEDS_PARTITIONS, Call, Following, Repeats, RetryPolicy, Settings, StreamEvent, failure_of, in_trace
+from ._calls import NEEDS_PARTITIONS, Call, ConnectOptions, Following, Repeats, Settings, StreamEvent, failure_of
+from ._calls import in_trace as trace_headers
 from .errors import FlowFabricError, NotCompleted, Refused, Unreachable, refusal
 from .task import NOTHING, Codec, Flow, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
@@ -47,32 +47,17 @@ class Difference(NamedTuple):
 
 
 class Connection:
-    """Where the server is: what is given, then `FF_SERVER`, `FF_TOKEN` and `FF_NAMESPACE`, then this machine."""
+    """Where the server is: what is given, then the variables `FF_SERVER`, `FF_TOKEN`, `FF_NAMESPACE` and `FF_CA_FILE`,
+    then this machine."""
 
     #: The client of httpx: one that is awaited, or one that blocks.
     _transport: Any
+    call: Any
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        namespace: str | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        self.settings = Settings(
-            url or os.environ.get("FF_SERVER") or "http://127.0.0.1:7171",
-            token or os.environ.get("FF_TOKEN") or None,
-            namespace or os.environ.get("FF_NAMESPACE") or None,
-            retry or RetryPolicy(),
-        )
+    def __init__(self, url: str | Settings | None = None, **options: Unpack[ConnectOptions]) -> None:
+        self.settings = url if isinstance(url, Settings) else Settings.found(url, options)
         self._partitions: int | None = None
         self._http = self._transport(**self.settings.http_options())
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Another client for the same server."""
-        return cls(settings.url, token=settings.token, namespace=settings.namespace, retry=settings.retry)
 
     def repeating_forever(self) -> Self:
         """The same client, which repeats calls for as long as anybody waits for them."""
@@ -85,8 +70,6 @@ class Connection:
 class SyncConnection(Connection):
     """The part of the client that blocks which is not written from the other one."""
 
-    call: Any
-
     def create(self, args: dict[str, Any]) -> str:
         return str(self.call(wire.create_execution, **args).execution_id)
 
@@ -95,13 +78,12 @@ class AsyncConnection(Connection):
     """The part of the client that is awaited which the other one does without: submissions that are made at the same
     time share a call."""
 
-    call: Any
     _creates: Gatherer[dict[str, Any], str | None] | None = None
 
     async def create(self, args: dict[str, Any]) -> str:
         created = None
         # One that belongs to a trace brings it along in a call of its own.
-        if not in_trace():
+        if not trace_headers():
             self._creates = self._creates or Gatherer(self._create_all, BATCH_MAX)
             created = await self._creates.put(args)
         # So does one that the shared call did not take: its own answer says all there is to say.
@@ -191,11 +173,7 @@ class AsyncClient(AsyncConnection):
                 answers.append(refused or AsyncExecution(self, answer.execution_id or "", one.result))
         return answers
 
-    @overload
-    def execution(self, execution_id: str) -> AsyncExecution[Any]: ...
-    @overload
-    def execution(self, execution_id: str, returns: type[R]) -> AsyncExecution[R]: ...
-    def execution(self, execution_id: str, returns: Any = Any) -> AsyncExecution[Any]:
+    def execution(self, execution_id: str, returns: type[R] = NOTHING) -> AsyncExecution[R]:
         """An execution that is there already."""
         return AsyncExecution(self, execution_id, codec(returns))
 
@@ -285,8 +263,7 @@ class AsyncExecution(Generic[R]):
         view = await self.wait(timeout)
         if view.public_state != "completed":
             raise NotCompleted(view)
-        content = await self.client.call(wire.get_result, execution_id=self.id)
-        return self._result.decode(content)
+        return self._result.decode(await self.client.call(wire.get_result, execution_id=self.id))
 
     async def cancel(self, reason: str | None = None) -> wire.CancelExecutionOutcome:
         """Cancels it, whatever it does."""
@@ -308,8 +285,7 @@ class AsyncExecution(Generic[R]):
 
     async def diff(self, other: AsyncExecution[Any]) -> list[Difference]:
         """The steps that the other one did differently, or only one of them did."""
-        mine, its = [one async for one in self.steps()], [one async for one in other.steps()]
-        return compared(mine, its)
+        return compared([one async for one in self.steps()], [one async for one in other.steps()])
 
     async def signal(self, name: str, payload: Any = None, **more: Any) -> wire.SignalOutcome:
         """Signals it by name; `waitpoint_id` and `token` where the caller has only those."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from . import wire
 from ._batches import frame
@@ -19,7 +19,7 @@ from ._ids import child_id, derive, draw
 from ._journal import Identity, is_ended
 from ._step import SHORT_WAIT_S, Spent, Step, StepOptions, Turn, call_body, value_type
 from .errors import BudgetExceeded, BudgetRefused, ChildFailed, NotDone, Parked, SignalTimeout, TaskError
-from .task import NOTHING, Codec, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
+from .task import NOTHING, Codec, Coro, I, Options, R, Span, Submission, Task, codec, milliseconds, submission
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -28,6 +28,14 @@ P = ParamSpec("P")
 
 #: The context of the task that the running code belongs to.
 CURRENT: ContextVar[Context] = ContextVar("flowfabric_context")
+
+
+class SignalOptions(TypedDict, total=False):
+    """The options of a wait for a signal."""
+
+    #: Tells waits for one name apart. Parallel waits need one.
+    key: str | None
+    timeout: Span | None
 
 
 def current() -> Context | None:
@@ -77,16 +85,10 @@ class Context(_About):
         return self._run.client
 
     @overload
-    def step(
-        self, name: str, body: Callable[..., Coroutine[Any, Any, R]], *args: Any, **options: Unpack[StepOptions]
-    ) -> Coroutine[Any, Any, R]: ...
+    def step(self, name: str, body: Callable[..., Coro[R]], *args: Any, **options: Unpack[StepOptions]) -> Coro[R]: ...
     @overload
-    def step(
-        self, name: str, body: Callable[..., R], *args: Any, **options: Unpack[StepOptions]
-    ) -> Coroutine[Any, Any, R]: ...
-    def step(
-        self, name: str, body: Callable[..., Any], *args: Any, **options: Unpack[StepOptions]
-    ) -> Coroutine[Any, Any, Any]:
+    def step(self, name: str, body: Callable[..., R], *args: Any, **options: Unpack[StepOptions]) -> Coro[R]: ...
+    def step(self, name: str, body: Callable[..., Any], *args: Any, **options: Unpack[StepOptions]) -> Coro[Any]:
         """Runs code once: its result is kept, and a function that is called again gets it back unrun.
 
         A step is known by its name and key, never by its place in the code; parallel calls of one name need keys. The
@@ -98,14 +100,14 @@ class Context(_About):
         journal = self._run.journal
         return journal.call(name, options.get("key"), Step(journal, partial(body, *args), options).run)
 
-    def now(self, name: str = "now", key: str | None = None) -> Coroutine[Any, Any, datetime]:
+    def now(self, name: str = "now", key: str | None = None) -> Coro[datetime]:
         """The time, which is the same in every run of the function."""
         journal = self._run.journal
         return journal.call(name, key, Step(journal, _utc_now, {"returns": datetime}, kind="now").run)
 
     def sleep(
         self, name: str, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coro[None]:
         """Sleeps. A sleep of more than five seconds lets go of the task: it costs nothing and survives every crash."""
         seconds = timedelta(days, seconds, 0, 0, minutes, hours).total_seconds()
         return self._run.journal.call(name, None, partial(self._sleep, seconds))
@@ -123,19 +125,14 @@ class Context(_About):
             await journal.until_ended(identity, "sleeps", {"sleep_ms": milliseconds(seconds)})
 
     @overload
-    def wait_signal(
-        self, name: str, returns: type[R], *, key: str | None = ..., timeout: Span | None = ...
-    ) -> Coroutine[Any, Any, R]: ...
+    def wait_signal(self, name: str, returns: type[R], **options: Unpack[SignalOptions]) -> Coro[R]: ...
     @overload
-    def wait_signal(
-        self, name: str, returns: Any = ..., *, key: str | None = ..., timeout: Span | None = ...
-    ) -> Coroutine[Any, Any, Any]: ...
-    def wait_signal(
-        self, name: str, returns: Any = Any, *, key: str | None = None, timeout: Span | None = None
-    ) -> Coroutine[Any, Any, Any]:
+    def wait_signal(self, name: str, returns: Any = ..., **options: Unpack[SignalOptions]) -> Coro[Any]: ...
+    def wait_signal(self, name: str, returns: Any = Any, **options: Unpack[SignalOptions]) -> Coro[Any]:
         """Waits for a signal of this name and answers with its payload. The task is not held meanwhile. `SignalTimeout`
         when none came in time; the instant is fixed when the wait begins."""
-        return self._run.journal.call(name, key, partial(self._wait_signal, codec(returns), timeout))
+        waiting = partial(self._wait_signal, codec(returns), options.get("timeout"))
+        return self._run.journal.call(name, options.get("key"), waiting)
 
     async def _wait_signal(self, payload: Codec[Any], timeout: Span | None, identity: Identity) -> Any:
         journal = self._run.journal
@@ -148,7 +145,7 @@ class Context(_About):
 
     def child(
         self, name: str, what: Task[I, R] | str, input: I = NOTHING, key: str | None = None, **options: Unpack[Options]
-    ) -> Coroutine[Any, Any, R]:
+    ) -> Coro[R]:
         """Spawns a child once, waits for its end without holding the task, and answers with its result. Children that
         are gathered, each with a key, are spawned in one call."""
         return self._run.journal.call(name, key, partial(self._child, submission(what, input, **options)))
@@ -212,7 +209,7 @@ class Context(_About):
         unless it raises `NotDone`; so has one that dies with its worker. Work that is to happen once in all runs of the
         function is a step: `ctx.step("ask", lambda: ctx.spend("ask", {"tokens": 2_000}, ask, prompt))`.
         """
-        run, key = self._run, f"{name} #{next(self._run.spends)}"
+        run, key = self._run, f"{name} #{self._run.count('spend')}"
         with run.journal.busy():
             held = await run.call(wire.reserve_spend, key=key, amounts=dict(estimate), budget=budget)
             if held.outcome == "refused":
@@ -240,12 +237,12 @@ class Context(_About):
         self,
         provider: str,
         name: str,
-        body: Callable[..., Coroutine[Any, Any, Spent[R]] | Spent[R]],
+        body: Callable[..., Coro[Spent[R]] | Spent[R]],
         *args: Any,
         tokens: int = 0,
         ttl: Span | None = None,
         **options: Unpack[StepOptions],
-    ) -> Coroutine[Any, Any, R]:
+    ) -> Coro[R]:
         """Waits until a provider lets a call through, makes it as a step, and tells what it really cost: the body
         returns `Spent(value, {"tokens": used})`, and this the value.
 
@@ -264,9 +261,7 @@ class Context(_About):
         return [one async for one in client.items(wire.list_upstreams, execution_id=its_id, results=True)]
 
 
-def _blocking(
-    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[SyncContext, P], R]:
+def _blocking(method: Callable[Concatenate[Context, P], Coro[R]]) -> Callable[Concatenate[SyncContext, P], R]:
     def call(self: SyncContext, /, *args: P.args, **options: P.kwargs) -> R:
         async def calling() -> R:
             return await method(self._context, *args, **options)

@@ -19,7 +19,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, get_checkpoint_metadata
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ._journal import Journal
 from .context import Context
 
 
@@ -27,18 +26,15 @@ class JournalSaver(InMemorySaver):
     """Every change of its checkpoints is an entry of the journal before it takes effect; a new run begins with the
     changes that are there. Made with `open`."""
 
-    _journal: Journal
-    _name: str
-    _thread: str
-    _changes: int
+    def __init__(self, ctx: Context, name: str) -> None:
+        super().__init__()
+        self._journal, self._name, self._thread = ctx._run.journal, name, ctx.execution_id
+        self._changes = 0
 
     @classmethod
     async def open(cls, ctx: Context, name: str = "langgraph") -> JournalSaver:
         """The checkpoints of the task in hand, as its earlier runs left them."""
-        saver = cls()
-        saver._journal = ctx._run.journal
-        saver._name = name
-        saver._thread = ctx.execution_id
+        saver = cls(ctx, name)
         recorded = await saver._journal.take(name)
         saver._changes = len(recorded)
         for entry in recorded:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeAlias
 
 from pydantic_ai import RunContext, durable_exec
 from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
@@ -26,30 +25,17 @@ from pydantic_ai.tools import AgentDepsT
 
 from ._journal import IN_STEP
 from ._step import StepOptions
-from .context import Context, current
+from .context import current
 
-#: How often each thing was asked for in one run of a function.
-_COUNTS: WeakKeyDictionary[Context, dict[str, int]] = WeakKeyDictionary()
-
-
-def _count(ctx: Context, what: str) -> int:
-    """How often a thing was asked for before."""
-    counts = _COUNTS.setdefault(ctx, {})
-    counts[what] = counts.get(what, -1) + 1
-    return counts[what]
+#: An operation of an agent.
+_Body: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class _Backend(durable_exec.JournalCallableOperationBackend[StepOptions]):
     """Each operation of an agent is a step of the task in hand."""
 
     async def execute(
-        self,
-        *,
-        operation_id: durable_exec.DurableOperationId,
-        name: str,
-        body: Callable[[], Awaitable[object]],
-        cache_key: tuple[object, ...],
-        config: StepOptions,
+        self, *, name: str, body: _Body, cache_key: tuple[object, ...], config: StepOptions, **_: object
     ) -> object:
         ctx = current()
         assert ctx is not None, "an operation is durable only in a task"
@@ -62,7 +48,7 @@ class _Backend(durable_exec.JournalCallableOperationBackend[StepOptions]):
         run_context = next((one for one in cache_key if isinstance(one, RunContext)), None)
         run_id = run_context.run_id if run_context else None
         call_id = run_context.tool_call_id if run_context else None
-        place = call_id or str(_count(ctx, f"{name} {run_id}"))
+        place = call_id or str(ctx._run.count(f"{name} {run_id}"))
         key = f"{(run_id or '').rpartition(':')[2]}.{place}"
         options: StepOptions = {**config, "key": key, "returns": Any}
         return await ctx.step(name, run, **options)
@@ -93,7 +79,7 @@ class Durability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
     def get_default_run_id(self) -> str | None:
         """The same in every run of the function."""
         ctx = current()
-        return f"{ctx.execution_id}:{_count(ctx, 'agent run')}" if ctx and self.in_durable_context else None
+        return f"{ctx.execution_id}:{ctx._run.count('agent run')}" if ctx and self.in_durable_context else None
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         """The same in every run of the function."""
@@ -109,7 +95,7 @@ class Durability(durable_exec.BaseDurabilityCapability[AgentDepsT]):
 
         resolve = self._build_resolve_tool_config(self._options["tool"])
 
-        def tool_options(operation_id: durable_exec.DurableOperationId, tool: Any, tool_name: str) -> Any:
+        def tool_options(_: object, tool: Any, tool_name: str) -> Any:
             return resolve(tool, tool_name)
 
         config = durable_exec.RoleBasedOperationConfig[StepOptions](
@@ -127,13 +113,9 @@ class DurableAgent(WrapperAgent[AgentDepsT, OutputDataT]):
 
     @asynccontextmanager
     async def iter(  # type: ignore[override]
-        self,
-        user_prompt: Any = None,
-        *,
-        capabilities: Sequence[AbstractCapability[AgentDepsT]] | None = None,
-        **options: Any,
+        self, *prompt: Any, capabilities: Sequence[AbstractCapability[AgentDepsT]] | None = None, **options: Any
     ) -> AsyncIterator[AgentRun[AgentDepsT, Any]]:
         """Every way to run an agent comes through here."""
         durable = [*(capabilities or ()), self._durability]
-        async with super().iter(user_prompt, capabilities=durable, **options) as run:
+        async with super().iter(*prompt, capabilities=durable, **options) as run:
             yield run

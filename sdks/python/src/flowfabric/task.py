@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import base64
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_type_hints, overload
 
 from pydantic import TypeAdapter
@@ -26,6 +26,8 @@ I = TypeVar("I", default=Any)  # noqa: E741
 R = TypeVar("R", default=Any)
 #: The input of a task that takes none.
 NOTHING: Any = None
+#: Something to await, which begins only then.
+Coro: TypeAlias = Coroutine[Any, Any, R]
 #: Seconds, or a span.
 Span: TypeAlias = float | timedelta
 
@@ -100,9 +102,8 @@ def returned_type(function: Callable[..., Any]) -> Any:
         return Any
 
 
-def plain(value: Any) -> Any:
-    """Anything as what JSON holds."""
-    return to_jsonable_python(value)
+#: Anything as what JSON holds.
+plain: Callable[[Any], Any] = to_jsonable_python
 
 
 class Options(TypedDict, total=False):
@@ -158,8 +159,7 @@ class Task(Generic[I, R]):
         self.takes_input = len(names) == 2
         self.input: Codec[I] = codec(get_type_hints(function).get(names[1], Any) if self.takes_input else None)
         self.result: Codec[R] = codec(returned_type(function))
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
+        update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function itself, as a test does."""
@@ -274,10 +274,9 @@ class Flow:
     """
 
     def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None, idempotency_key: str | None = None) -> None:
-        self.args: dict[str, Any] = {"kind": kind, "nodes": [], "edges": [], "tags": dict(tags or {})}
+        known_by = {"idempotency_key": idempotency_key} if idempotency_key else {}
+        self.args: dict[str, Any] = {"kind": kind, "nodes": [], "edges": [], "tags": dict(tags or {}), **known_by}
         self.results: dict[str, Codec[Any]] = {}
-        if idempotency_key:
-            self.args["idempotency_key"] = idempotency_key
 
     def node(
         self, name: str, what: Task[I, Any] | str, input: I = NOTHING, *, join: Any = None, **options: Unpack[Options]

@@ -26,9 +26,8 @@ from . import wire
 from ._sync import Client
 from .client import AsyncClient
 
-#: A server that does not answer after this time has not started.
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+#: A server that does not answer after this time has not started, and one that has not ended is killed.
+PATIENCE_S = 30.0
 
 
 class Server:
@@ -61,7 +60,7 @@ class Server:
     def start(self) -> None:
         """Starts it, and waits until it answers."""
         self._process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + START_TIMEOUT_S
+        until = time.monotonic() + PATIENCE_S
         with httpx.Client(trust_env=False) as client:
             while True:
                 if self._process.poll() is not None:
@@ -87,7 +86,7 @@ class Server:
         if self._process is not None:
             self._process.send_signal(how)
             try:
-                self._process.wait(STOP_TIMEOUT_S)
+                self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -63,6 +63,8 @@ Blob: TypeAlias = str
 
 BlockingReason: TypeAlias = Literal["waiting_for_worker", "none", "waiting_for_retry_backoff", "waiting_for_resume_delay", "waiting_for_delay", "waiting_for_signal", "waiting_for_approval", "waiting_for_callback", "waiting_for_tool_result", "waiting_for_children", "waiting_for_budget", "waiting_for_quota", "waiting_for_capable_worker", "paused_by_operator", "paused_by_policy", "paused_by_flow_cancel", "waiting_for_decision"] | str
 
+BreachLevel: TypeAlias = Literal["soft", "hard"] | str
+
 BudgetAnswer: TypeAlias = Literal["grant", "raise", "no"] | str
 
 BulkAction: TypeAlias = Literal["cancel", "replay", "hold", "release", "set_priority", "set_tags", "remove"] | str
@@ -105,9 +107,9 @@ EligibilityState: TypeAlias = Literal["eligible_now", "not_eligible_until_time",
 
 Enforcement: TypeAlias = Literal["enforce", "observe"] | str
 
-EventKind: TypeAlias = Literal["completion", "lease", "signal"] | str
+EventKind: TypeAlias = Literal["completion", "lease", "signal", "suspension", "budget", "creation"] | str
 
-EventType: TypeAlias = Literal["completed", "failed", "cancelled", "expired", "skipped", "lease_acquired", "lease_released", "lease_expired", "lease_revoked", "lease_reclaimed", "signal_accepted"] | str
+EventType: TypeAlias = Literal["completed", "failed", "cancelled", "expired", "skipped", "lease_acquired", "lease_released", "lease_expired", "lease_revoked", "lease_reclaimed", "signal_accepted", "suspended", "resumed", "breached", "created"] | str
 
 ExecutionId: TypeAlias = str
 
@@ -157,7 +159,7 @@ OwnershipState: TypeAlias = Literal["unowned", "leased", "lease_expired_reclaima
 
 PublicState: TypeAlias = Literal["waiting", "delayed", "rate_limited", "waiting_children", "active", "suspended", "completed", "failed", "cancelled", "expired", "skipped"] | str
 
-ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "budget_not_found", "quota_full", "provider_busy", "concurrency_key_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
+ReasonCode: TypeAlias = Literal["terminal", "running", "suspended", "held_by_operator", "flow_cancelled", "waiting_for_upstream", "waiting_for_child", "delay", "retry_backoff", "resume_delay", "budget_exhausted", "estimate_too_large", "budget_not_found", "quota_full", "provider_busy", "concurrency_key_full", "quota_not_found", "lane_not_active", "no_worker", "kind_not_served", "no_capable_worker", "pinned_to_build", "granted", "queued", "copying_journal", "decision_needed"] | str
 
 ReservationState: TypeAlias = Literal["held", "settled", "released", "orphaned"] | str
 
@@ -397,6 +399,21 @@ class BeginSession(Model):
     token: str
 
 
+class Breach(Model):
+    """A limit of a budget that was passed."""
+
+    #: The budget by name.
+    budget: str = ""
+    #: Which limit.
+    level: BreachLevel = "soft"
+    #: In which dimension.
+    dimension: str = ""
+    #: The amount used and held when the limit was passed.
+    current: int = 0
+    #: The limit.
+    limit: int = 0
+
+
 class BudgetDefinition(Model):
     """The definition of a budget, as its creator wrote it."""
 
@@ -416,6 +433,13 @@ class BudgetDefinition(Model):
     reset_interval_ms: int = 0
     #: Usage returns to nothing with each day or month of the calendar; instead of an interval.
     calendar: CalendarWindow | None = None
+    #: Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
+    rolling_ms: int = 0
+    #: A child of its own for each value of a tag, as `tag:customer`. A charge of an execution that names this budget
+    #: and has the tag counts in the child as well.
+    per: str | None = None
+    #: The definition that those children are made with, by their first use.
+    template: BudgetTemplate | None = None
 
 
 class BudgetQuestionView(Model):
@@ -480,6 +504,28 @@ class BudgetStatus(Model):
     declined: bool = False
     #: The window before this one, with what was settled in it since.
     previous_window: ClosedWindow | None = None
+    #: It was made by its first use: it follows the template of the budget above it, and leaves when it is idle and
+    #: empty.
+    from_template: bool = False
+
+
+class BudgetTemplate(Model):
+    """The definition that the children of a budget are made with."""
+
+    #: The dimensions that usage is reported in, with their limits.
+    dimensions: dict[str, Limits]
+    #: Whether limits bind.
+    enforcement: Enforcement = "enforce"
+    #: What happens at a hard limit.
+    on_hard: HardAction = "block"
+    #: What happens past a soft limit.
+    on_soft: SoftAction = "warn"
+    #: Usage returns to nothing this often; 0 is never.
+    reset_interval_ms: int = 0
+    #: Usage returns to nothing with each day or month of the calendar; instead of an interval.
+    calendar: CalendarWindow | None = None
+    #: Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
+    rolling_ms: int = 0
 
 
 class BulkFilter(Model):
@@ -599,6 +645,19 @@ class CalendarWindow(Model):
     unit: CalendarUnit = "day"
     #: The time zone whose midnight counts, such as `Europe/Berlin`.
     time_zone: str = "UTC"
+
+
+class CallerView(Model):
+    """A caller, as a server knows it."""
+
+    #: The name of its token, as the audit log has it.
+    name: str
+    #: The one namespace it reaches; absent where it reaches all.
+    namespace: str | None = None
+    #: Its role.
+    role: Role
+    #: The lanes it is limited to; all when absent.
+    lanes: list[str] = []
 
 
 class CancelExecutionArgs(Model):
@@ -778,9 +837,9 @@ class ConcurrencyLimit(Model):
     """At most so many executions with this key run at once, as far as the one that says so is concerned."""
 
     #: The key; it belongs to the namespace.
-    key: str = ""
+    key: str
     #: It is claimed only while fewer than this many others hold the key.
-    limit: int = 0
+    limit: int
 
 
 class ConditionMatcher(Model):
@@ -821,7 +880,7 @@ class CountCondition(Model):
     """So many signals, sources or waitpoints."""
 
     #: How many are needed.
-    n: int = 0
+    n: int
     #: How signals are told apart.
     distinct: Distinct = "signals"
     #: Only signals that one of these accepts count; none means all of them do.
@@ -855,8 +914,8 @@ class CreateExecutionArgs(Model):
     priority: int | None = None
     #: The creator of the execution, for people; it grants no rights.
     creator: str | None = None
-    #: Retries, timeouts and the rest; the namespace's default when absent.
-    policy: Policy | None = None
+    #: Retries, timeouts and the rest; whatever it does not say is the namespace's default.
+    policy: PolicyRequest | None = None
     #: For filters.
     tags: dict[str, str] = {}
     #: Not before this instant.
@@ -1202,10 +1261,10 @@ class Event(Model):
 
     #: The type of the event.
     event_type: EventType = "completed"
-    #: The namespace of the execution.
+    #: The namespace of the execution or the budget.
     namespace: str = ""
-    #: The execution.
-    execution_id: ExecutionId = "0000-00000000-0000-0000-0000-000000000000"
+    #: The execution; absent where the event is about a budget.
+    execution_id: ExecutionId | None = None
     #: The kind of the execution.
     execution_kind: str = ""
     #: The flow it is in.
@@ -1222,10 +1281,12 @@ class Event(Model):
     worker_id: str = ""
     #: The signal, on signal events.
     signal_id: SignalId | None = None
-    #: The signal's name, or a reason.
+    #: The signal's name, a reason, or what ended a suspension.
     detail: str = ""
     #: The execution is a delivery of a subscription. No subscription delivers what happens to it.
     delivery: bool = False
+    #: The limit of a budget that was passed.
+    breach: Breach | None = None
 
 
 class EventFilter(Model):
@@ -1256,7 +1317,7 @@ class ExchangeClaim(Model):
     """A claim inside an exchange; the worker and the namespace are those of the call."""
 
     #: The lanes to look in, at least one; they take turns at being first.
-    lanes: list[str] = []
+    lanes: list[str]
     #: The capabilities of the worker; this set decides.
     capabilities: CapabilitySet | None = None
     #: The kinds of work to take; all when empty.
@@ -1546,9 +1607,9 @@ class FallbackTier(Model):
     """A model to use from a certain retry on."""
 
     #: The provider that serves it.
-    provider: str = ""
+    provider: str
     #: Which model.
-    model: str = ""
+    model: str
     #: How long a call may take.
     timeout_ms: int | None = None
 
@@ -1670,6 +1731,8 @@ class GetDeploymentOutcome(Model):
     undecodable_entries: list[UndecodableEntry] = []
     #: The servers that live, as far as that engine knows: it looks every 20 s at least.
     servers: list[ServerView] = []
+    #: The caller that asked, as the server knows it; absent from older servers.
+    caller: CallerView | None = None
 
 
 class GetStateOutcome(Model):
@@ -2394,6 +2457,45 @@ class Policy(Model):
     pin_build: bool = False
     #: When its steps are taken for a loop; never when absent.
     no_progress: NoProgressPolicy | None = None
+    #: The amounts, by dimension, that each claim holds in the execution's budgets before it starts: it starts only if
+    #: they fit. Spending under that lease takes from them first, and the rest goes back when the lease ends.
+    estimate: dict[str, int] = {}
+
+
+class PolicyRequest(Model):
+    """Retries, timeouts and the rest. A field that is absent is the namespace's default."""
+
+    #: When a failed attempt is tried again.
+    retry: RetryRequest | None = None
+    #: How long an attempt and the whole execution may take.
+    timeout: TimeoutPolicy | None = None
+    #: Leases that may be lost before the execution fails; 100 unless the namespace says otherwise.
+    max_reclaim_count: int | None = None
+    #: Times a finished execution may be run again; 10 unless the namespace says otherwise.
+    max_replay_count: int | None = None
+    #: The defaults of a suspension.
+    suspension: SuspensionPolicy | None = None
+    #: Which workers may run it.
+    routing: RoutingRequest | None = None
+    #: How much its stream keeps.
+    stream: StreamRequest | None = None
+    #: Signals the execution accepts in its life; 10,000 unless the namespace says otherwise.
+    max_signals_per_execution: int | None = None
+    #: How long it is kept once it has ended; the namespace's or the deployment's default when absent.
+    retention_ms: int | None = None
+    #: Budgets it is charged to.
+    budget_ids: list[str] | None = []
+    #: The quota it runs under.
+    quota_policy_id: str | None = None
+    #: Which model to use at which retry.
+    fallback: list[FallbackTier] | None = []
+    #: After its first start, only workers of the same build run it.
+    pin_build: bool | None = None
+    #: When its steps are taken for a loop.
+    no_progress: NoProgressPolicy | None = None
+    #: The amounts, by dimension, that each claim holds in the execution's budgets before it starts: it starts only if
+    #: they fit. Spending under that lease takes from them first, and the rest goes back when the lease ends.
+    estimate: dict[str, int] | None = {}
 
 
 class Problem(Model):
@@ -2510,7 +2612,7 @@ class Quorum(Model):
     """So many successes are enough."""
 
     #: How many.
-    k: int = 0
+    k: int
     #: What becomes of the others.
     on_satisfied: OnSatisfied = "cancel_remaining"
 
@@ -2722,7 +2824,7 @@ class ReserveSpendOutcome(Model):
     left: int | None = None
     #: The hard limit.
     limit: int | None = None
-    #: When usage returns to nothing by itself.
+    #: When usage returns to nothing by itself; of a rolling window when the amount fits unless more is spent.
     next_reset_at: int | None = None
 
 
@@ -2791,6 +2893,21 @@ class RetryPolicy(Model):
     non_retryable_categories: list[str] = []
 
 
+class RetryRequest(Model):
+    """When a failed attempt is tried again."""
+
+    #: Retries after the first attempt; 0 is none. 3 unless the namespace says otherwise.
+    max_retries: int | None = None
+    #: How long to wait before each.
+    backoff: Backoff | None = None
+    #: Only failures of these categories are retried; empty means all.
+    retryable_categories: list[str] | None = []
+    #: Failures of these categories are never retried.
+    non_retryable_categories: list[str] | None = []
+    #: Failures of the category `permanent` are not retried, unless this request or the namespace chooses categories.
+    spare_permanent: bool | None = None
+
+
 class ReturnGrantOutcome(Model):
     """The answer to `return_grant`."""
 
@@ -2831,6 +2948,13 @@ class RotateWaitpointSecretResult(Model):
 
 
 class RoutingPolicy(Model):
+    """Which workers may run it."""
+
+    #: The capabilities that a worker must have.
+    required_capabilities: CapabilitySet | None = None
+
+
+class RoutingRequest(Model):
     """Which workers may run it."""
 
     #: The capabilities that a worker must have.
@@ -3070,7 +3194,7 @@ class SpendRefusal(Model):
     left: int
     #: The hard limit.
     limit: int
-    #: When usage returns to nothing by itself.
+    #: When usage returns to nothing by itself; of a rolling window when the amount fits unless more is spent.
     next_reset_at: int | None = None
 
 
@@ -3101,6 +3225,8 @@ class Standing(Model):
     forecast: int | None = None
     #: When nothing is left, if it goes on like this and nothing resets it before.
     exhausted_at: int | None = None
+    #: When the oldest usage leaves a rolling window.
+    frees_at: int | None = None
 
 
 class StateVector(Model):
@@ -3267,6 +3393,15 @@ class StreamPolicy(Model):
 
     #: Frames kept for each attempt.
     retention_maxlen: int = 10000
+    #: How long frames are kept after the attempt ended; as long as the execution when absent.
+    retention_ttl_ms: int | None = None
+
+
+class StreamRequest(Model):
+    """How much a stream keeps."""
+
+    #: Frames kept for each attempt; 10,000 unless the namespace says otherwise.
+    retention_maxlen: int | None = None
     #: How long frames are kept after the attempt ended; as long as the execution when absent.
     retention_ttl_ms: int | None = None
 
@@ -3693,7 +3828,7 @@ class WebhookTarget(Model):
     #: The address. Callers that may not administer are shown its host only.
     url: str
     #: The secret that signs requests: `whsec_` and base64. Made by the server, and shown once, when absent.
-    secret: Secret | None = None
+    secret: str | None = None
 
 
 class WorkerView(Model):
@@ -3742,7 +3877,7 @@ def list_audit(
 def rotate_waitpoint_secret(
     *,
     new_kid: str,
-    new_secret_hex: Secret,
+    new_secret_hex: str,
     grace_ms: int | None = None,
 ) -> RotateWaitpointSecretResult:
     """Signs new waitpoint tokens with a new secret; the old one verifies for the grace."""
@@ -3810,19 +3945,22 @@ def list_budgets(
     raise NotImplementedError
 
 
-@operation("POST", "/v1/budgets", set(), {"calendar", "dimensions", "enforcement", "name", "namespace", "on_hard", "on_soft", "reset_interval_ms", "scope_id", "scope_type"})
+@operation("POST", "/v1/budgets", set(), {"calendar", "dimensions", "enforcement", "name", "namespace", "on_hard", "on_soft", "per", "reset_interval_ms", "rolling_ms", "scope_id", "scope_type", "template"})
 def create_budget(
     *,
     name: str,
+    dimensions: Mapping[str, Limits | Mapping[str, Any]],
     namespace: str | None = None,
     scope_type: str | None = None,
     scope_id: str | None = None,
-    dimensions: Mapping[str, Limits | Mapping[str, Any]] | None = None,
     enforcement: Enforcement | None = None,
     on_hard: HardAction | None = None,
     on_soft: SoftAction | None = None,
     reset_interval_ms: int | None = None,
     calendar: CalendarWindow | Mapping[str, Any] | None = None,
+    rolling_ms: int | None = None,
+    per: str | None = None,
+    template: BudgetTemplate | Mapping[str, Any] | None = None,
 ) -> CreateBudgetOutcome:
     """Creates a budget. The same definition again is the same budget, another one a conflict."""
     raise NotImplementedError
@@ -3838,17 +3976,19 @@ def get_budget(
     raise NotImplementedError
 
 
-@operation("PUT", "/v1/budgets/{name}", set(), {"calendar", "dimensions", "enforcement", "namespace", "on_hard", "on_soft", "reset_interval_ms"})
+@operation("PUT", "/v1/budgets/{name}", set(), {"calendar", "dimensions", "enforcement", "namespace", "on_hard", "on_soft", "reset_interval_ms", "rolling_ms", "template"})
 def update_budget(
     *,
     name: str,
-    calendar: CalendarWindow | Mapping[str, Any] | None = None,
+    template: BudgetTemplate | Mapping[str, Any] | None = None,
     namespace: str | None = None,
     dimensions: Mapping[str, Limits | Mapping[str, Any]] | None = None,
     enforcement: Enforcement | None = None,
     on_hard: HardAction | None = None,
     on_soft: SoftAction | None = None,
     reset_interval_ms: int | None = None,
+    calendar: CalendarWindow | Mapping[str, Any] | None = None,
+    rolling_ms: int | None = None,
 ) -> BudgetStatus:
     """Changes how a budget acts; what is not named stays. A raised limit releases what was blocked."""
     raise NotImplementedError
@@ -3886,7 +4026,7 @@ def decide_budget(
 def set_budget_limits(
     *,
     name: str,
-    dimensions: Mapping[str, Limits | Mapping[str, Any]] | None = None,
+    dimensions: Mapping[str, Limits | Mapping[str, Any]],
     namespace: str | None = None,
 ) -> BudgetStatus:
     """Replaces the limits of a budget; a raised limit releases what was blocked."""
@@ -3932,9 +4072,9 @@ def get_budget_tree(
 def report_budget_usage(
     *,
     name: str,
+    usage: Mapping[str, int],
     fence: LeaseFence | Mapping[str, Any] | None = None,
     namespace: str | None = None,
-    usage: Mapping[str, int] | None = None,
     dedup_key: str | None = None,
     execution_id: ExecutionId | None = None,
 ) -> ReportUsageResult:
@@ -4048,7 +4188,7 @@ def list_executions(
     limit: int | None = None,
 ) -> ListExecutionsOutcome:
     """Lists executions, newest first unless told otherwise. A filter that is given several times takes any of its
-    values; tags with different keys must all be there. One call looks at 10,000 executions at the most: when few
+    values; tags with different keys must all be there. One call looks at 5,000 executions at the most: when few
     of them match, the page is short and has a cursor.
     """
     raise NotImplementedError
@@ -4066,7 +4206,7 @@ def create_execution(
     content_type: str | None = None,
     priority: int | None = None,
     creator: str | None = None,
-    policy: Policy | Mapping[str, Any] | None = None,
+    policy: PolicyRequest | Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
     delay_until: int | None = None,
     deadline_at: int | None = None,
@@ -4094,7 +4234,7 @@ def create_execution(
 @operation("POST", "/v1/executions/batch", set(), {"executions"})
 def create_executions(
     *,
-    executions: Sequence[CreateExecutionArgs | Mapping[str, Any]] | None = None,
+    executions: Sequence[CreateExecutionArgs | Mapping[str, Any]],
 ) -> CreateExecutionsOutcome:
     """Submits up to 1,000 executions; each is accepted or refused on its own."""
     raise NotImplementedError
@@ -4290,9 +4430,9 @@ def list_forks(
 def append_frames(
     *,
     execution_id: ExecutionId,
+    frames: Sequence[FrameRequest | Mapping[str, Any]],
     fence: LeaseFence | Mapping[str, Any],
     first_sequence: int,
-    frames: Sequence[FrameRequest | Mapping[str, Any]] | None = None,
 ) -> AppendFramesOutcome:
     """Appends frames to the attempt's stream. A repeat with the same numbers is the same frames."""
     raise NotImplementedError
@@ -4509,9 +4649,9 @@ def reserve_spend(
     *,
     execution_id: ExecutionId,
     fence: LeaseFence | Mapping[str, Any],
+    amounts: Mapping[str, int],
     key: str,
     budget: str | None = None,
-    amounts: Mapping[str, int] | None = None,
     ttl_ms: int | None = None,
 ) -> ReserveSpendOutcome:
     """Holds amounts in the budgets of an execution before its holder spends them. All of its budgets that count one
@@ -4559,9 +4699,9 @@ def list_steps(
 def record_steps(
     *,
     execution_id: ExecutionId,
+    entries: Sequence[StepEntry | Mapping[str, Any]],
     fence: LeaseFence | Mapping[str, Any],
     first_number: int,
-    entries: Sequence[StepEntry | Mapping[str, Any]] | None = None,
 ) -> RecordStepsOutcome:
     """Appends entries to the journal of the execution. A repeat with the same numbers is the same entries."""
     raise NotImplementedError
@@ -4641,8 +4781,8 @@ def report_usage(
     *,
     execution_id: ExecutionId,
     fence: LeaseFence | Mapping[str, Any],
+    usage: Mapping[str, int],
     dedup_key: str | None = None,
-    usage: Mapping[str, int] | None = None,
     budget: str | None = None,
 ) -> ReportUsageOutcome:
     """Charges what an attempt has spent to every budget of its execution that counts the dimension."""
@@ -5418,10 +5558,10 @@ def register_worker(
     *,
     instance_id: str,
     worker_id: str,
+    lanes: Sequence[str],
     nonce: str,
     tools: Sequence[ToolDefinition | Mapping[str, Any]] | None = None,
     namespace: str | None = None,
-    lanes: Sequence[str] | None = None,
     capabilities: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
     capacity: int | None = None,
@@ -5447,9 +5587,9 @@ def deregister_worker(
 def claim(
     *,
     instance_id: str,
+    lanes: Sequence[str],
     grant_ttl_ms: int | None = None,
     namespace: str | None = None,
-    lanes: Sequence[str] | None = None,
     capabilities: Sequence[str] | None = None,
     kinds: Sequence[str] | None = None,
     max_tasks: int | None = None,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from . import wire
 from ._batches import Exchange
-from ._calls import Settings
+from ._calls import Settings, log
 from ._ids import mint
 from ._leases import LeaseKeeper
 from ._run import Run
@@ -22,8 +21,6 @@ from ._sync import Client
 from .client import AsyncClient
 from .errors import FlowFabricError
 from .task import Span, Task, milliseconds
-
-log = logging.getLogger("flowfabric")
 
 
 class Worker:
@@ -57,7 +54,7 @@ class Worker:
             raise ValueError("a worker needs at least one task")
         if concurrency < 1 or prefetch < 0:
             raise ValueError("concurrency must be at least 1, and prefetch at least 0")
-        self.settings: Settings = (client if isinstance(client, Client | AsyncClient) else Client(client)).settings
+        self.settings = client.settings if isinstance(client, Client | AsyncClient) else Settings.found(client, {})
         self.concurrency = concurrency
         self._prefetch = prefetch
         # Names have at most 64 bytes, and a UUID takes 36 of them.
@@ -70,17 +67,17 @@ class Worker:
             capabilities = [*capabilities, f"build:{build_id}"]
         #: A part of claims, too: work of another kind is never handed out to this worker.
         self._asks: dict[str, Any] = {
-            "instance_id": self.instance_id,
             "lanes": list(lanes),
             "capabilities": list(capabilities),
             "kinds": sorted(self.tasks),
             "lease_ttl_ms": milliseconds(lease_ttl),
         }
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
-        own = {"worker_id": name, "capacity": concurrency, "version": version, "nonce": mint()}
+        own = {"instance_id": self.instance_id, "nonce": mint()}
+        said = {"worker_id": name, "capacity": concurrency, "version": version}
         #: What agents are told about its kinds, from `tool`.
         described = {"tools": [dict(tool) for tool in tools]}
-        self._registration = {**self._asks, **own, **described}
+        self._registration = {**self._asks, **own, **said, **described}
         #: Tasks whose functions run, or whose ends are on their way.
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._working = 0
@@ -88,9 +85,11 @@ class Worker:
         self._waiting: deque[Run] = deque()
         self.exchange: Exchange
         self._keeper: LeaseKeeper
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        #: Tells the loop that works to stop, from any thread.
+        self._stop: Callable[[], object] = lambda: None
         self._freed: asyncio.Event
+        #: Stops listening to signals.
+        self._unheard = contextlib.ExitStack()
 
     def run(self) -> None:
         """Works until the process is told to stop."""
@@ -98,8 +97,7 @@ class Worker:
 
     def stop(self) -> None:
         """Tells the worker to stop, from any thread."""
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._stop()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Worker]:
@@ -119,52 +117,52 @@ class Worker:
 
     async def serve(self, started: asyncio.Event | None = None) -> None:
         """Works until it is stopped, or the process is told to stop."""
-        loop = self._loop = asyncio.get_running_loop()
-        stopping = self._stopping = asyncio.Event()
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._stop = partial(loop.call_soon_threadsafe, stopping.set)
         self._freed = asyncio.Event()
-        async with AsyncClient.of(self.settings) as client:
+        async with AsyncClient(self.settings) as client:
             await client.call(wire.register_worker, **self._registration)
             capacity = self.concurrency + self._prefetch
             take = partial(self._take, client)
-            self.exchange = Exchange(client, self._asks, capacity, lambda: len(self._runs) + len(self._waiting), take)
+            self.exchange = Exchange(client, self.instance_id, self._asks, capacity, self._in_hand, take)
             self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
             self._keeper.start()
             log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
-            restored = self._listen(loop, stopping)
             try:
+                self._listen(loop, stopping)
                 if started is not None:
                     started.set()
                 claiming = asyncio.create_task(self._claim())
                 claiming.add_done_callback(lambda _: stopping.set())
                 await stopping.wait()
-                self.exchange.close()
+                self.exchange.closed = True
                 claiming.cancel()
                 await asyncio.wait({claiming})
                 await self._drain()
             finally:
-                restored()
+                self._unheard.close()
                 self._keeper.stop()
                 await self._leave(client)
 
-    def _listen(self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Any:
-        """Listens to SIGTERM and Ctrl-C where that is possible; answers how to stop listening."""
-        heard: list[signal.Signals] = []
+    def _listen(self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+        """Listens to SIGTERM and Ctrl-C where that is possible."""
         if threading.current_thread() is threading.main_thread():
             for one in (signal.SIGTERM, signal.SIGINT):
                 with contextlib.suppress(NotImplementedError):
                     loop.add_signal_handler(one, stopping.set)
-                    heard.append(one)
-        return lambda: [loop.remove_signal_handler(one) for one in heard]
+                    self._unheard.callback(loop.remove_signal_handler, one)
 
     async def _claim(self) -> None:
         while True:
             self._freed.clear()
             await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room else self._freed.wait())
 
+    def _in_hand(self) -> int:
+        return len(self._runs) + len(self._waiting)
+
     def _take(self, client: AsyncClient, tasks: list[wire.Task]) -> None:
-        loop = asyncio.get_running_loop()
         for task in tasks:
-            run = Run(self, client, task, loop)
+            run = Run(self, client, task)
             self._keeper.add(run.lease)
             self._waiting.append(run)
         self._start_waiting()
