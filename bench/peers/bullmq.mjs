@@ -6,25 +6,36 @@ import { atOnce, CHAIN_LENGTH, CHAINS, CHAINS_AT_ONCE, countdown, IDLE_SECONDS, 
 process.env.PEER_VERSION = version('bullmq');
 const connection = { host: '127.0.0.1', port: Number(process.env.PEER_PORT) };
 
-async function started(name, concurrency, handler) {
-  const made = new Worker(name, handler, { connection, concurrency });
+async function started(name, concurrency, handler, on = connection) {
+  const made = new Worker(name, handler, { connection: on, concurrency });
   made.on('error', (why) => console.error(why));
   await made.waitUntilReady();
   return made;
 }
 
-await measure('throughput', 'tasks/s', `${TASKS} empty jobs, ${SUBMITTERS} adds at once, one worker with concurrency ${WORKERS}: from the first add to the last completion`, async (repetition) => {
-  const queue = new Queue(`throughput-${repetition}`, { connection });
+async function throughput(name, on, data) {
+  const queue = new Queue(name, { connection: on });
   const ended = countdown(TASKS);
-  const working = await started(queue.name, WORKERS, async () => {});
+  const working = await started(queue.name, WORKERS, async () => {}, on);
   working.on('completed', ended.hit);
   const began = performance.now();
-  await atOnce(TASKS, SUBMITTERS, () => queue.add('empty', {}));
+  await atOnce(TASKS, SUBMITTERS, () => queue.add('empty', data));
   await ended.done;
   const rate = perSecond(TASKS, began);
   await Promise.all([working.close(), queue.close()]);
   return rate;
-});
+}
+
+const window = `${SUBMITTERS} adds at once, one worker with concurrency ${WORKERS}: from the first add to the last completion`;
+await measure('throughput', 'tasks/s', `${TASKS} empty jobs, ${window}`, (repetition) => throughput(`throughput-${repetition}`, connection, {}));
+for (const [scenario, bytes] of [['throughput-10k', 10_240], ['throughput-100k', 102_400]]) {
+  const data = { text: 'i'.repeat(bytes - '{"text":""}'.length) };
+  await measure(scenario, 'tasks/s', `${TASKS} jobs with ${bytes} bytes of data, ${window}`, (repetition) => throughput(`${scenario}-${repetition}`, connection, data));
+}
+const everysec = { ...connection, port: Number(process.env.PEER_EVERYSEC_PORT) };
+const replicated = { ...connection, port: Number(process.env.PEER_REPLICATED_PORT) };
+await measure('throughput-everysec', 'tasks/s', `${TASKS} empty jobs, ${window}`, (repetition) => throughput(`everysec-${repetition}`, everysec, {}), { durability: 'append-only file, synced every second' });
+await measure('throughput-replicated', 'tasks/s', `${TASKS} empty jobs, ${window}`, (repetition) => throughput(`replicated-${repetition}`, replicated, {}), { durability: 'a replica follows and is not waited for' });
 
 await measure('wake', 'ms', 'from the call of add to the start of the handler, one idle worker', async (repetition) => {
   const queue = new Queue(`wake-${repetition}`, { connection });

@@ -84,13 +84,19 @@ await() {
     skip "a server did not answer within 30 seconds: $1"
 }
 
-# Valkey as our own scenarios start it: nothing is written to a disk.
-start_valkey() {
+# A Valkey with these options more; its port is in $port.
+valkey_with() {
     need valkey-server valkey-cli
     port=$(free_port)
-    valkey-server --bind 127.0.0.1 --port "$port" --save '' --appendonly no --dir "$data" --logfile "$data/valkey.log" >&2 &
+    mkdir "$data/$port"
+    valkey-server --bind 127.0.0.1 --port "$port" --save '' --dir "$data/$port" --logfile "$data/$port/valkey.log" "$@" >&2 &
     servers="$! $servers"
     await valkey-cli -p "$port" ping
+}
+
+# Valkey as our own scenarios start it: nothing is written to a disk.
+start_valkey() {
+    valkey_with --appendonly no
     PEER_STORE="Valkey $(valkey-server --version | sed 's/.*v=\([^ ]*\).*/\1/')"
     PEER_DURABILITY="none, persistence off"
     PEER_PORT=$port

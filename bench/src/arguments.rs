@@ -46,16 +46,19 @@ pub struct Arguments {
     /// How many are queued, for `growth`: several numbers
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1000,100000,1000000", value_parser = positive)]
     pub queued: Vec<usize>,
+    /// A new Valkey as a cluster of so many primaries, for `ff-bench`
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub primaries: Option<usize>,
     /// How many look at one stream, for `stream`
     #[arg(long, value_name = "N", default_value = "1000", value_parser = positive)]
     pub viewers: usize,
-    /// How many servers on one store, for `idle`
+    /// How many servers on one store, for `idle` and `throughput`
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub servers: usize,
     /// How a worker ends a task and takes the next, for `throughput` and `chain`
     #[arg(long, value_enum, default_value = "exchange")]
     pub calls: Calls,
-    /// How large the input of each task is, for `footprint`
+    /// How large the input of each task is, for `footprint` and `throughput`
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub input_bytes: usize,
     /// One JSON object a line instead of text
@@ -132,6 +135,8 @@ pub enum Scenario {
     Growth,
     /// The cost of keeping many (`--tasks`) leases
     Renew,
+    /// Turns by key: tenants with ten each behind one with many (`--tasks`), and what keys cost
+    Fair,
     /// How many (`--tasks`) behind a budget that is used up delay the one that may run
     Blocked,
     /// Bytes in the store for each waiting and each completed execution
@@ -142,6 +147,12 @@ pub enum Scenario {
     Store,
     /// The calls of each screen of the dashboard over many (`--tasks`) executions, and what ten open ones cost
     Dashboard,
+    /// The first page of every filter over many (`--tasks`) executions, and counts
+    Search,
+    /// How soon after an instant many (`--tasks`) schedules that are due then have run
+    Schedules,
+    /// One job cancels many (`--tasks`) executions
+    Bulk,
 }
 
 impl Scenario {
@@ -163,11 +174,15 @@ impl Scenario {
             Scenario::Ceiling => "ceiling",
             Scenario::Growth => "growth",
             Scenario::Renew => "renew",
+            Scenario::Fair => "fair",
             Scenario::Blocked => "blocked",
             Scenario::Footprint => "footprint",
             Scenario::Bloat => "bloat",
             Scenario::Store => "store",
             Scenario::Dashboard => "dashboard",
+            Scenario::Search => "search",
+            Scenario::Schedules => "schedules",
+            Scenario::Bulk => "bulk",
         }
     }
 
@@ -181,6 +196,7 @@ impl Scenario {
         match self {
             Scenario::Steady | Scenario::Idle | Scenario::Growth | Scenario::Renew => 1,
             Scenario::Footprint | Scenario::Bloat | Scenario::Store | Scenario::Dashboard => 1,
+            Scenario::Search | Scenario::Schedules | Scenario::Bulk => 1,
             _ => 3,
         }
     }

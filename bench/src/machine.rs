@@ -33,6 +33,13 @@ fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The memory of this process that is in use, where the system tells.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
 /// The time that the processors have spent on this process and the system on its behalf, where the system tells.
 pub(crate) fn processor_time() -> Option<Duration> {
     /// As every Linux counts, whatever its timer does.

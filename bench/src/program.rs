@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use ff_testkit::{postgres, valkey};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::open::{Kind, NewFiles, Place, Places};
 use crate::subject::Allocations;
 use crate::{Arguments, measure};
@@ -20,7 +20,8 @@ struct Command {
 
 /// Runs it. An allocator that counts is told by a function that reads it.
 pub fn program(allocations: Option<fn() -> Allocations>) -> ExitCode {
-    match measure(&Command::parse().arguments, &OurOwn { allocations }) {
+    let arguments = Command::parse().arguments;
+    match measure(&arguments, &OurOwn { primaries: arguments.primaries, allocations }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("ff-bench: {why}");
@@ -31,11 +32,19 @@ pub fn program(allocations: Option<fn() -> Allocations>) -> ExitCode {
 
 /// Servers of our own, where temporary files go, and files beside the program.
 struct OurOwn {
+    primaries: Option<usize>,
     allocations: Option<fn() -> Allocations>,
 }
 
 impl Places for OurOwn {
     fn make(&self, kind: Kind, sync: &str) -> Result<Place> {
+        if let (Kind::Valkey, Some(primaries)) = (kind, self.primaries) {
+            if sync != "async" {
+                return Err(Error::Usage(format!("--primaries makes a cluster without replicas and files: no {sync}")));
+            }
+            let cluster = valkey::Cluster::of_primaries(primaries);
+            return Ok(Place { url: cluster.url(), keep: Box::new(cluster) });
+        }
         Ok(match (kind, sync) {
             (Kind::Valkey, "replicated") => {
                 let pair = valkey::Replicated::start();

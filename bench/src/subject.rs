@@ -146,6 +146,12 @@ impl Spent {
         (self.reads - earlier.reads, self.commits - earlier.commits)
     }
 
+    /// Adds what another engine asked of the same store from this process.
+    pub(crate) fn also(&mut self, another: Spent) {
+        self.reads += another.reads;
+        self.commits += another.commits;
+    }
+
     /// Adds what each of so many tasks cost since an earlier moment. A read and a commit are a round trip each, though
     /// those that happen at once may share one.
     pub(crate) fn each(self, since: Spent, tasks: usize, figures: Figures) -> Figures {

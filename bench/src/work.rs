@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ff_core::Code;
+use ff_core::encoding::JsonText;
 use ff_core::op::CreateResult;
 use ff_core::op::{self, Claim, Complete, CreateExecution, Exchange};
 use flowfabric::Client;
@@ -15,6 +17,11 @@ use crate::error::Result;
 /// An empty task.
 pub(crate) fn submission() -> op::create_execution::Args {
     op::create_execution::Args { kind: "bench".into(), ..Default::default() }
+}
+
+/// An input of so many bytes; fewer than two are none.
+pub(crate) fn input_of(bytes: usize) -> Option<JsonText> {
+    (bytes >= 2).then(|| JsonText(format!("\"{}\"", "i".repeat(bytes - 2))))
 }
 
 /// One task for a worker, waited for.
@@ -68,6 +75,8 @@ async fn exchange(client: &Client, worker: usize, task: &op::view::Task) -> Resu
     }
     let claimed = outcome.claim.unwrap_or_default();
     match claimed.problem {
+        // A claim that waits finds out whether the store only took long.
+        Some(problem) if problem.code == Code::Unavailable => Ok(None),
         Some(problem) => Err(problem.into()),
         None => Ok(claimed.tasks.into_iter().next()),
     }

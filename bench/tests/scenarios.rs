@@ -10,7 +10,7 @@ use serde_json::Value;
 /// How little of a scenario is enough.
 fn size(scenario: Scenario) -> &'static [&'static str] {
     match scenario {
-        Scenario::Throughput | Scenario::Routed | Scenario::Blocked => &["--tasks", "100"],
+        Scenario::Throughput | Scenario::Routed | Scenario::Blocked | Scenario::Fair => &["--tasks", "100"],
         Scenario::Budget => &["--tasks", "100", "--workers", "4"],
         Scenario::Steps => &["--tasks", "100"],
         Scenario::Fan => &["--tasks", "20"],
@@ -21,6 +21,8 @@ fn size(scenario: Scenario) -> &'static [&'static str] {
         Scenario::Renew => &["--tasks", "100", "--workers", "2", "--seconds", "1"],
         Scenario::Store => &["--seconds", "1"],
         Scenario::Dashboard => &["--tasks", "200", "--seconds", "1"],
+        Scenario::Search | Scenario::Bulk => &["--tasks", "500"],
+        Scenario::Schedules => &["--tasks", "50"],
         _ => &[],
     }
 }
@@ -74,6 +76,15 @@ fn growth_is_a_matrix_from_small_to_large() {
     let expected = [[2, 100, 1], [2, 100, 4], [2, 200, 1], [2, 200, 4]];
     assert_eq!(cells, expected);
     assert!(lines.iter().all(|line| line["per_s"].as_f64().unwrap() > 0.0), "{lines:?}");
+}
+
+#[test]
+fn tenants_with_little_take_turns_with_one_that_has_much() {
+    let lines = figures(&bench(Scenario::Fair, &["--store", "memory"]));
+    let claims = lines[0]["claims_for_each_late"].as_f64().unwrap();
+    assert!((1.0..=2.0).contains(&claims), "{claims} claims for each of the late tenants' tasks");
+    let keys: Vec<_> = lines[1..].iter().map(|line| line["keys"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["none", "four", "each"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use ff_core::op::{
 use ff_core::{ExecutionId, FlowId};
 use serde_json::{Value, json};
 
-use crate::checker::{KEY_TAG, LAST_GUSTS_MS};
+use crate::checker::{KEY_TAG, LAST_GUSTS_MS, TOKENS};
 use crate::desk::put;
 use crate::gates::{BUDGETS, KEYS, QUOTAS};
 use crate::worker::{CAPABILITIES, LANES};
@@ -176,7 +176,7 @@ async fn submit(world: &Arc<World>) {
     for _ in 0..world.between(1, 2) {
         let (generation, latest) = {
             let checker = world.checker();
-            (checker.generation, checker.created_until_now())
+            (checker.generation, checker.dated_until_now(|partition| world.clocks.times_set(partition)))
         };
         if let Some(Ok(outcome)) = world.insist::<CreateExecution>(&args).await {
             let mut checker = world.checker();
@@ -335,8 +335,15 @@ pub(crate) fn request(world: &World) -> Value {
     if world.chance(200) {
         args["delay_until"] = json!(world.store.now() + world.between(0, 8_000));
     }
-    if world.chance(200) {
+    if world.profile.charged && world.chance(600) {
+        args["budget_ids"] = json!([BUDGETS[0]]);
+    } else if world.chance(200) {
         args["budget_ids"] = json!([world.pick(&BUDGETS)]);
+    }
+    if args["budget_ids"].is_array() && world.chance(250) {
+        // More would never fit into the smallest of them.
+        let most = if args["budget_ids"][0] == BUDGETS[2] { 1 } else { 6 };
+        args["policy"]["estimate"] = json!({ TOKENS: world.between(1, most) });
     }
     if world.profile.gated && world.chance(800) {
         args["quota_policy_id"] = json!(QUOTAS[0]);

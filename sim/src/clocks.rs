@@ -21,6 +21,9 @@ struct Offsets {
     /// Of single partitions, on top of that.
     own_ms: BTreeMap<Partition, i64>,
     hands: BTreeMap<Partition, Hand>,
+    /// How often every clock was set, and single ones.
+    all_set: u64,
+    own_set: BTreeMap<Partition, u64>,
 }
 
 /// The last time that a clock showed.
@@ -54,6 +57,7 @@ impl Clocks {
         let mut offsets = self.offsets();
         offsets.show_all(now_ms);
         offsets.all_ms += by_ms;
+        offsets.all_set += 1;
     }
 
     /// One clock is set, this far from the others.
@@ -62,6 +66,13 @@ impl Clocks {
         let mut offsets = self.offsets();
         offsets.show_all(now_ms);
         offsets.own_ms.insert(partition, offset_ms);
+        *offsets.own_set.entry(partition).or_default() += 1;
+    }
+
+    /// How often a partition's clock was set.
+    pub(crate) fn times_set(&self, partition: Partition) -> u64 {
+        let offsets = self.offsets();
+        offsets.all_set + offsets.own_set.get(&partition).copied().unwrap_or(0)
     }
 
     fn offsets(&self) -> MutexGuard<'_, Offsets> {

@@ -18,6 +18,8 @@ use crate::world::World;
 
 /// The budgets that submissions are charged to.
 pub(crate) const BUDGETS: [&str; 3] = ["small", "large", "dry"];
+/// The hard limits of each of them.
+const HARD: [i64; 3] = [12, 400, 1];
 /// The quotas that submissions run under.
 pub(crate) const QUOTAS: [&str; 2] = ["slots", "rate"];
 
@@ -38,6 +40,15 @@ pub(crate) async fn run(world: Arc<World>) {
         }
     }
     while !world.over() {
+        // An operator defines again what the store forgot: what waits for it could wait for ever.
+        if world.profile.forgets() {
+            for (name, hard) in BUDGETS.into_iter().zip(HARD) {
+                drop(world.insist::<CreateBudget>(&budget(name, hard, false)).await);
+            }
+            for quota in quotas() {
+                drop(world.insist::<CreateQuota>(&quota).await);
+            }
+        }
         for lane in LANES {
             for namespace in world.profile.namespaces() {
                 drop(world.insist::<ResumeLane>(&json!({ "lane": lane, "namespace": namespace })).await);
@@ -50,29 +61,29 @@ pub(crate) async fn run(world: Arc<World>) {
     }
 }
 
+fn budget(name: &str, hard: i64, asks: bool) -> Value {
+    let on_hard = if asks { "ask" } else { "block" };
+    json!({ "name": name, "dimensions": { TOKENS: { "hard": hard, "soft": hard / 2 } }, "on_hard": on_hard })
+}
+
+fn quotas() -> [Value; 2] {
+    let [slots, rate] = QUOTAS;
+    [json!({ "name": slots, "max_concurrent": 2 }), json!({ "name": rate, "window_seconds": 20, "max_requests": 4 })]
+}
+
 async fn define(world: &Arc<World>) {
     let asking = world.chance(400);
-    for (name, hard) in BUDGETS.into_iter().zip([12, 400, 1]) {
-        let asks = asking && name == "small";
-        let dimensions = json!({ TOKENS: { "hard": hard, "soft": hard / 2 } });
-        loop {
-            let on_hard = if asks { "ask" } else { "block" };
-            let budget = json!({ "name": name, "dimensions": dimensions, "on_hard": on_hard });
-            let defined = world.insist::<CreateBudget>(&budget).await;
-            if matches!(defined, Some(Ok(_))) {
-                break;
-            }
-        }
+    let rolling = world.chance(400);
+    for (name, hard) in BUDGETS.into_iter().zip(HARD) {
+        let mut budget = budget(name, hard, asking && name == "small");
+        budget["rolling_ms"] = json!(if rolling && name != "dry" { 20_000 } else { 0 });
+        while !matches!(world.insist::<CreateBudget>(&budget).await, Some(Ok(_))) {}
     }
     let (record, args) = new_report(world, "dry", 1, None);
     world.checker().will_report(record, 1);
     drop(world.insist::<ReportBudgetUsage>(&args).await);
-    for (name, definition) in
-        QUOTAS.into_iter().zip([json!({ "max_concurrent": 2 }), json!({ "window_seconds": 20, "max_requests": 4 })])
-    {
-        let mut args = definition;
-        args["name"] = json!(name);
-        while !matches!(world.insist::<CreateQuota>(&args).await, Some(Ok(_))) {}
+    for quota in quotas() {
+        while !matches!(world.insist::<CreateQuota>(&quota).await, Some(Ok(_))) {}
     }
     let provider =
         json!({ "name": PROVIDER, "window_ms": 10_000, "max_requests": 6, "max_tokens": 40, "max_concurrent": 2 });

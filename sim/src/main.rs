@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         return planted(&options, &except);
     }
     if let Some(seed) = options.seed {
-        let setup = Setup { seed, steps: options.steps, keep_history: true, except };
+        let setup = Setup { seed, steps: options.steps, keep_history: true, focus: None, except };
         let report = run(&setup, directory);
         show(&report);
         return if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     let mut slowest = (0.0, 0);
     let work = |seed| {
         let began = Instant::now();
-        let setup = Setup { seed, steps: options.steps, keep_history: false, except: except.clone() };
+        let setup = Setup { seed, steps: options.steps, keep_history: false, focus: None, except: except.clone() };
         (run(&setup, directory), began.elapsed().as_secs_f64())
     };
     in_order(options.jobs(), options.seed_range(), work, |(report, seconds)| {

@@ -7,9 +7,23 @@ use crate::store::Weather;
 
 /// The largest of the small chunks: less than the graphs of a run have members and edges.
 const SMALL_CHUNK_MAX: usize = 5;
+/// Where there are so many workers, they fight for one budget.
+const MANY_WORKERS: usize = 5;
 /// How long a call is on its way that its caller has given up: past the engine's patience with its store, and around
 /// the age at which a slot is taken for an orphan.
 const STUCK_MS: (i64, i64) = (6_000, 16_000);
+
+/// Calls in a thousand that are stuck, where slots are looked at.
+const STUCK_OFTEN: i64 = 40;
+
+/// The kind of trouble that a run is about. Without one the seed decides, and brings each of them now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Focus {
+    /// Claims that are late for the slots that they took.
+    Slots,
+    /// Holders that spend from one budget.
+    Budgets,
+}
 
 /// Decided once by the seed.
 #[derive(Debug, Clone)]
@@ -64,6 +78,8 @@ pub(crate) struct Profile {
     pub stuck: i64,
     /// Nearly everything is charged to the quota with few slots.
     pub gated: bool,
+    /// Most work is charged to the smallest budget, and its holders spend from it.
+    pub charged: bool,
     /// Work comes in two namespaces.
     pub two_namespaces: bool,
     /// When everything has ended, time goes on until everything is gone.
@@ -93,9 +109,10 @@ impl Profile {
         let (small_chunks, stuck, gated) = (sometimes(600), sometimes(300), sometimes(200));
         let chunk_max = if small_chunks { 1 + random.below(SMALL_CHUNK_MAX) } else { usize::MAX };
         let stuck = if stuck { random.between(2, 15) } else { 0 };
+        let (servers, workers) = (1 + random.below(3), 2 + random.below(4));
         Self {
-            servers: 1 + random.below(3),
-            workers: 2 + random.below(4),
+            servers,
+            workers,
             clients: 2 + random.below(2),
             partitions: PartitionConfig { flow, budget: gates, quota: gates },
             slow,
@@ -119,8 +136,17 @@ impl Profile {
             chunk_max: if large { usize::MAX } else { chunk_max },
             stuck,
             gated,
+            charged: workers == MANY_WORKERS,
             two_namespaces,
             drain,
+        }
+    }
+
+    /// The same with what brings out one kind of trouble.
+    pub(crate) fn focus(self, focus: Focus) -> Self {
+        match focus {
+            Focus::Slots => Self { gated: true, stuck: STUCK_OFTEN, failover_ms: 0, partition_failover_ms: 0, ..self },
+            Focus::Budgets => Self { charged: true, workers: MANY_WORKERS, ..self },
         }
     }
 

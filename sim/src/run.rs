@@ -14,6 +14,8 @@ use crate::{
     client, gates, operator, reviver, signaller, subscriber, sweeper, timetable, trouble, viewer, visitor, worker,
 };
 
+pub use crate::profile::Focus;
+
 /// Steps within one millisecond of virtual time after which something spins.
 const SPINNING_STEPS: u64 = 60_000;
 /// Steps between two checks of everything.
@@ -40,6 +42,8 @@ pub struct Setup {
     pub steps: u64,
     /// Keep the lines of history.
     pub keep_history: bool,
+    /// The kind of trouble that it is about, if not of all kinds.
+    pub focus: Option<Focus>,
     /// Invariants that may be broken: they are not looked at, so that others can be.
     pub except: Vec<Invariant>,
 }
@@ -67,7 +71,7 @@ pub struct Report {
 
 /// Runs a seed. A panic of the code under test is a violation like any other.
 pub fn run(setup: &Setup, directory: &Path) -> Report {
-    let world = World::new(setup.seed, setup.keep_history);
+    let world = World::new(setup.seed, setup.focus, setup.keep_history);
     world.checker().except(&setup.except);
     let steps = std::cell::Cell::new(0);
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| storm_and_calm(&world, setup.steps, &steps)));

@@ -11,6 +11,10 @@ use crate::desk::OpenWaitpoint;
 use crate::invariant::Invariant;
 use crate::world::World;
 
+/// The names of signals, and the people who send them.
+const NAMES: [&str; 3] = ["approve", "reject", "note"];
+const PEOPLE: [&str; 2] = ["ann", "bob"];
+
 /// Signals until the weather is calm.
 pub(crate) async fn run(world: Arc<World>) {
     while world.stormy() {
@@ -23,16 +27,18 @@ pub(crate) async fn run(world: Arc<World>) {
         let open = waitpoints[world.random().below(waitpoints.len())].clone();
         let forged = world.chance(100);
         // Few keys, so that many signals are repeats of others.
-        let key = world.between(0, 5);
-        let key = if forged { format!("{FORGED}-{key}") } else { format!("key-{key}") };
+        let number = world.between(0, 5);
+        let key = if forged { format!("{FORGED}-{number}") } else { format!("key-{number}") };
         let token = if forged { open.token.replace(['a', 'b', 'c'], "d") } else { open.token.clone() };
         if forged && token == open.token {
             continue;
         }
+        // A key stands for one signal, now and then by mistake for two: the second is taken for the first.
+        let spoken = usize::try_from(number).unwrap_or(0) + usize::from(world.chance(30));
         let mut args = json!({
             "execution_id": open.execution, "waitpoint_id": open.waitpoint, "token": token,
-            "name": world.pick(&["approve", "reject", "note"]), "idempotency_key": key, "correlation_id": key,
-            "source_type": "person", "source_identity": world.pick(&["ann", "bob"]),
+            "name": NAMES[spoken % NAMES.len()], "idempotency_key": key, "correlation_id": key,
+            "source_type": "person", "source_identity": PEOPLE[spoken % PEOPLE.len()],
         });
         if !forged && world.chance(150) {
             // Without a key it counts as often as it is sent, which is once.

@@ -9,6 +9,7 @@ use ff_store::memory::{Call, Fault, Faults, Plan};
 use ff_store::{Answers, Batch, Hints, Outcome, Query, Result, Store, StoreError, StoreInfo};
 use tokio::sync::oneshot;
 
+use crate::checker::Stamp;
 use crate::executor::Owner;
 use crate::world::{NETWORK, World};
 use crate::{defects, newer};
@@ -108,19 +109,28 @@ impl Store for SimStore {
         let (world, owner) = (Arc::clone(&self.world), self.owner);
         let on_its_way = async move {
             world.gust(weather.before_ms).await;
+            let mut stamp = None;
             let outcome = if weather.lost_request || world.out() == Some(partition) {
                 defects::lost(&world, partition, &batches);
                 Err(StoreError::Unknown("simulated".into()))
             } else {
                 let outcomes = apply(&world, owner, partition, batches, &weather).await;
+                let (at_ms, clock_set) = (world.executor.now_ms(), world.clocks.times_set(partition));
+                let applied = outcomes.iter().flatten().any(|outcome| matches!(outcome, Outcome::Applied(_)));
+                stamp = (applied && !weather.lost_reply).then_some(Stamp { at_ms, clock_set });
                 if weather.lost_reply { Err(StoreError::Unknown("simulated".into())) } else { outcomes }
             };
             world.gust(weather.after_ms).await;
             // When the sender has died, no task waits for the reply any more.
-            let _ = reply.send(outcome);
+            let _ = reply.send((outcome, stamp));
         };
         self.world.executor.spawn(NETWORK, Box::pin(on_its_way)).detach();
-        answer.await.unwrap_or_else(|_| Err(StoreError::Unknown("the network is gone".into())))
+        let lost = |_| (Err(StoreError::Unknown("the network is gone".into())), None);
+        let (outcome, stamp) = answer.await.unwrap_or_else(lost);
+        if let Some(stamp) = stamp {
+            self.world.checker().heard(self.owner, partition, stamp, self.world.executor.now_ms());
+        }
+        outcome
     }
 
     fn watch(&self) -> Hints {

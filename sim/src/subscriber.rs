@@ -18,7 +18,7 @@ use crate::worker::LANES;
 use crate::world::World;
 
 /// The subscriptions of a run.
-const NAMES: [&str; 3] = ["ends", "leases", "hooks"];
+const NAMES: [&str; 5] = ["ends", "leases", "hooks", "waits", "births"];
 /// The longest that the receiver takes for an answer.
 const ANSWER_MAX_MS: i64 = 12_000;
 /// How often it fails, in a thousand.
@@ -80,6 +80,13 @@ fn definition(world: &Arc<World>, name: &str) -> Value {
         }),
         "leases" => json!({
             "name": name, "target": { "execution": request }, "filter": { "event_types": ["lease_expired"] },
+        }),
+        "waits" => json!({
+            "name": name, "target": { "execution": request },
+            "filter": { "event_types": ["suspended", "resumed", "breached"] },
+        }),
+        "births" => json!({
+            "name": name, "target": { "execution": request }, "filter": { "event_types": ["created"] },
         }),
         _ => json!({
             "name": name, "target": { "webhook": { "url": "https://example.com/", "secret": secret } },

@@ -313,6 +313,7 @@ async fn work(world: &Arc<World>, terms: &Terms, task: &Task) {
         match world.between(0, 9) {
             0..=2 => _ = holder.renew().await,
             3..=5 => next_frame = holder.stream(next_frame).await,
+            6 | 7 if world.profile.charged => gates::spend(world, holder.id, holder.fence).await,
             6 => drop(world.insist::<Progress>(&holder.args(json!({ "pct": 50, "message": "half" }))).await),
             7 => holder.spawn_child().await,
             8 if world.chance(400) => gates::spend(world, holder.id, holder.fence).await,

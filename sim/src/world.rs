@@ -19,7 +19,7 @@ use crate::desk::Desk;
 use crate::executor::{Executor, Owner};
 use crate::guards::GuardCounts;
 use crate::history::History;
-use crate::profile::Profile;
+use crate::profile::{Focus, Profile};
 use crate::random::Random;
 use crate::store::{NextPlan, Weather};
 
@@ -85,10 +85,11 @@ pub(crate) struct World {
 
 impl World {
     /// An empty deployment.
-    pub(crate) fn new(seed: u64, keep_history: bool) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, focus: Option<Focus>, keep_history: bool) -> Arc<Self> {
         let mut random = Random::new(seed);
         let executor = Executor::new(&mut random);
         let profile = Profile::new(&mut random);
+        let profile = if let Some(focus) = focus { profile.focus(focus) } else { profile };
         let admission_lag_ms = profile.admission_lag_ms();
         let clocks = Arc::new(Clocks::new(&executor));
         if profile.skew_ms > 0 {
@@ -328,7 +329,7 @@ impl World {
                 self.store.inspect(|contents| {
                     if let Some(contents) = contents.partition(partition) {
                         let elapsed_ms = self.executor.now_ms();
-                        let commit = Commit { partition, batch, at: applied.at, elapsed_ms, before, contents };
+                        let commit = Commit { owner, partition, batch, at: applied.at, elapsed_ms, before, contents };
                         self.checker().applied(commit);
                     }
                 });

@@ -2,6 +2,8 @@
 //!
 //! A missing server program is a failure with a message that says how to get it, never a silent skip.
 
+pub mod fuzz;
 mod port;
 pub mod postgres;
+pub mod proxy;
 pub mod valkey;

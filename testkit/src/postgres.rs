@@ -226,6 +226,44 @@ impl Server {
         }
     }
 
+    /// Stops all its processes where they are, without closing connections.
+    ///
+    /// # Panics
+    /// When the server is not running.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets stopped processes go on.
+    ///
+    /// # Panics
+    /// When the server is not running.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = process.as_ref().expect("the server runs").id();
+        let all: Vec<String> = std::iter::once(first.to_string()).chain(children(first)).collect();
+        // A process that ended meanwhile needs no signal.
+        let _ = Command::new("kill").arg(signal).args(&all).stderr(Stdio::null()).status();
+    }
+
+    /// Runs a statement in the database that every cluster has.
+    ///
+    /// # Panics
+    /// When the server refuses it.
+    pub fn sql(&self, statement: &str) {
+        let port = self.port.to_string();
+        let done = self
+            .command("psql")
+            .args(["-h", "127.0.0.1", "-U", SUPERUSER, "-p", &port, "-d", "postgres", "-q", "-c", statement])
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run psql: {error}"));
+        assert!(done.status.success(), "{statement}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// Starts a killed server again on its files; returns when it answers.
     ///
     /// # Panics

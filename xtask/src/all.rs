@@ -12,7 +12,7 @@ const STORES: &str = "sqlite,valkey,postgres";
 /// A scenario, how much of it, and the only store it is for, if there is one.
 type Small = (&'static str, &'static [&'static str], Option<&'static str>);
 
-const SCENARIOS: [Small; 18] = [
+const SCENARIOS: [Small; 21] = [
     ("throughput", &["--tasks", "2000"], None),
     ("wake", &[], None),
     ("suspend-resume", &[], None),
@@ -31,6 +31,9 @@ const SCENARIOS: [Small; 18] = [
     ("footprint", &["--tasks", "5000", "--input-bytes", "100"], None),
     ("bloat", &["--tasks", "5000", "--seconds", "30"], Some("postgres")),
     ("store", &["--seconds", "3"], None),
+    ("search", &["--tasks", "5000"], None),
+    ("schedules", &["--tasks", "500"], None),
+    ("bulk", &["--tasks", "5000"], None),
 ];
 
 /// Runs them all; those that fail are named at the end.

@@ -1,4 +1,5 @@
-//! `cargo xtask bench growth`: how rates change with what is queued, the workers and the partitions, as a page and a chart.
+//! `cargo xtask bench growth`: how rates change with what is queued, the workers and the partitions, as a page and a chart;
+//! and how search, schedules and bulk jobs do with many.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,6 +17,14 @@ use crate::compare::{figure, systems, thousands};
 const RUN_MAX_S: u32 = 7_200;
 /// A rate may fall this far below that of the shortest queue.
 const ALLOWED: f64 = 0.8;
+/// The first page of a filter, and counts, may take this long for 95 of 100.
+const PAGE_MAX_MS: f64 = 200.0;
+const COUNTS_MAX_MS: f64 = 10.0;
+/// Runs of schedules that are due at one instant may take this long.
+const SCHEDULES_MAX_MS: f64 = 60_000.0;
+/// The other scenarios with many, how many those are, and how many in a short run.
+const MANY: [(&str, &str, &str); 3] =
+    [("search", "1000000", "10000"), ("schedules", "10000", "500"), ("bulk", "100000", "5000")];
 
 /// Measures and writes the report.
 pub(crate) fn growth(arguments: &[&str]) -> ExitCode {
@@ -112,7 +121,14 @@ fn measure(options: &Options) -> Result<(), String> {
         if options.quick {
             bench.args(["--queued", "1000,10000"]);
         }
-        all.push(Grown { name, load, lines: systems::run(RUN_MAX_S, bench) });
+        let mut lines = systems::run(RUN_MAX_S, bench);
+        for (scenario, many, few) in MANY {
+            eprintln!("{scenario} on {name}");
+            let mut bench = Command::new(systems::program());
+            bench.args([scenario, "--store", store, "--json", "--tasks", if options.quick { few } else { many }]);
+            lines.extend(systems::run(RUN_MAX_S, bench));
+        }
+        all.push(Grown { name, load, lines });
         // A session takes long; what is done so far is kept.
         write(options, &date, &all)?;
     }
@@ -180,6 +196,7 @@ fn markdown(quick: bool, date: &str, all: &[Grown]) -> String {
                 figure(rate)
             );
         }
+        page.push_str(&many(&grown.lines));
         for why in grown.lines.iter().filter_map(|line| line["failed"].as_str()) {
             let _ = writeln!(page, "\nfailed: {why}");
         }
@@ -189,9 +206,70 @@ fn markdown(quick: bool, date: &str, all: &[Grown]) -> String {
     page
 }
 
+/// The rows of search, schedules and bulk jobs. A figure past its bound is in bold.
+fn many(lines: &[Value]) -> String {
+    let of = |scenario: &'static str| {
+        lines.iter().filter(move |line| line["type"] == "figures" && line["scenario"] == scenario)
+    };
+    let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or(0.0);
+    let bounded = |value: f64, bound: f64| {
+        if value > bound { format!("**{}**", figure(value)) } else { figure(value) }
+    };
+    let mut page = String::new();
+    for (place, line) in of("search").enumerate() {
+        if place == 0 {
+            let executions = thousands(&line["executions"].to_string());
+            let _ = writeln!(page, "\nThe first page of 100 over {executions} executions:\n");
+            page.push_str("| filter | found | p50 ms | p95 ms |\n|---|---|---|---|\n");
+        }
+        let bound = if line["filter"] == "counts" { COUNTS_MAX_MS } else { PAGE_MAX_MS };
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {} |",
+            line["filter"].as_str().unwrap_or_default(),
+            line["found"].as_u64().map(|found| found.to_string()).unwrap_or_default(),
+            figure(number(line, "p50_ms")),
+            bounded(number(line, "p95_ms"), bound)
+        );
+    }
+    for line in of("schedules") {
+        let _ = writeln!(
+            page,
+            "\n{} schedules that were due at one instant had all run within {} ms: {} a second.",
+            thousands(&line["schedules"].to_string()),
+            bounded(number(line, "all_ran_within_ms"), SCHEDULES_MAX_MS),
+            figure(number(line, "per_s"))
+        );
+    }
+    for line in of("bulk") {
+        let _ = writeln!(
+            page,
+            "\nOne bulk job ({}) over {} executions: {} a second.",
+            line["action"].as_str().unwrap_or_default(),
+            thousands(&line["executions"].to_string()),
+            figure(number(line, "per_s"))
+        );
+    }
+    page
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_too_long_stands_out_among_the_rows_of_search() {
+        let line = |filter: &str, p95: f64| {
+            json!({ "type": "figures", "scenario": "search", "executions": 1000, "filter": filter, "found": 7,
+                "p50_ms": 1.0, "p95_ms": p95 })
+        };
+        let schedules = json!({ "type": "figures", "scenario": "schedules", "schedules": 10, "all_ran_within_ms": 5.0,
+            "per_s": 2000.0 });
+        let page = many(&[line("a kind", 201.0), line("a tag", 150.0), line("counts", 11.0), schedules]);
+        assert!(page.contains("over 1,000 executions") && page.contains("| a kind | 7 | 1.00 | **201** |"), "{page}");
+        assert!(page.contains("| 150 |") && page.contains("| **11.0** |"), "{page}");
+        assert!(page.contains("10 schedules that were due"), "{page}");
+    }
 
     fn grown() -> Grown {
         let line = |workers: u64, queued: u64, rate: f64, share: f64| {

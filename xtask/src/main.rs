@@ -7,11 +7,12 @@ mod compare;
 mod dashboard;
 mod growth;
 mod house;
-mod recovery;
+mod profile;
+mod redteam;
 mod schemathesis;
 mod sdks;
+mod server;
 mod setup;
-mod torture;
 
 use std::process::{Command, ExitCode};
 
@@ -28,12 +29,14 @@ fn main() -> ExitCode {
         ["bench", "all", rest @ ..] => all::all(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "growth", rest @ ..] => growth::growth(rest),
+        ["bench", "profile", rest @ ..] => profile::profile(rest),
         ["bench", "allocations", rest @ ..] => bench("ff-bench-counting", &[&["throughput"], rest].concat()),
         ["bench", rest @ ..] => bench("ff-bench", rest),
         ["sim", rest @ ..] => sim(rest),
-        ["recovery", rest @ ..] => recovery::recovery(rest),
-        ["torture", rest @ ..] => torture::torture(rest),
+        ["recovery", rest @ ..] => torture(&[&["recovery"], rest].concat()),
+        ["torture", rest @ ..] => torture(rest),
         ["kill", rest @ ..] => kill(rest),
+        ["redteam", rest @ ..] => redteam::run(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
         ["sdks", names @ ..] => sdks::check(names),
         _ => {
@@ -43,15 +46,17 @@ fn main() -> ExitCode {
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!(
-                "       cargo xtask torture [--store sqlite,valkey,postgres] [--faults NAME,NAME] [--minutes N] [--control]"
+                "       cargo xtask torture [--store sqlite,valkey,replicated,cluster,postgres] [--faults NAME,NAME] [--minutes N] [--rows 1,2,..] [--control]"
             );
             eprintln!("       cargo xtask kill [TIMES]");
+            eprintln!("       cargo xtask redteam [SECONDS]");
             eprintln!("       cargo xtask schemathesis [-n CASES] [--seed S]");
             eprintln!("       cargo xtask sdks [NAME]");
             eprintln!("       cargo xtask bench SCENARIO [--store sqlite|valkey|postgres|URL] [--json]");
             eprintln!("       cargo xtask bench allocations [--store STORE]");
             eprintln!("       cargo xtask bench all [--store STORE,STORE]");
             eprintln!("       cargo xtask bench growth [--store STORE,STORE] [--quick] [--out FOLDER]");
+            eprintln!("       cargo xtask bench profile [--store STORE] [--via process|http] [--out FOLDER]");
             eprintln!("       cargo xtask bench compare [--quick] [--only NAME,NAME] [--rounds N] [--out FOLDER]");
             ExitCode::from(2)
         }
@@ -115,6 +120,11 @@ fn bench(program: &str, arguments: &[&str]) -> ExitCode {
 fn sim(arguments: &[&str]) -> ExitCode {
     let planted: &[&str] = if arguments.contains(&"--planted") { &["--features", "planted"] } else { &[] };
     run("cargo", &[&["run", "--quiet", "--release", "--package", "ff-sim"], planted, &["--"], arguments].concat())
+}
+
+/// Campaigns of faults. The program starts itself again as the workers of a campaign.
+fn torture(arguments: &[&str]) -> ExitCode {
+    run("cargo", &[&["run", "--quiet", "--package", "ff-torture", "--"], arguments].concat())
 }
 
 /// Arrows between modules and crates, sizes of files, stray files.

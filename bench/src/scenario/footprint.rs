@@ -1,13 +1,12 @@
 //! How much executions take in the store, while they wait and once they have ended.
 
-use ff_core::encoding::JsonText;
 use ff_core::op;
 
 use super::throughput::WORKERS;
 use crate::error::Result;
 use crate::figures::Figures;
 use crate::run::Run;
-use crate::work::{drain, submission, submit_each};
+use crate::work::{drain, input_of, submission, submit_each};
 
 /// Bytes in the store for each execution: while it waits, and once it has ended.
 pub(crate) async fn footprint(run: &Run<'_>) -> Result<()> {
@@ -17,8 +16,7 @@ pub(crate) async fn footprint(run: &Run<'_>) -> Result<()> {
     let empty = opened.size().await?;
     run.progress(&format!("queueing {tasks} with an input of {input_bytes} bytes"));
     submit_each(client, tasks, run.arguments.submitters, move |_| op::create_execution::Args {
-        // A JSON string has two quotes around it.
-        input: (input_bytes >= 2).then(|| JsonText(format!("\"{}\"", "i".repeat(input_bytes - 2)))),
+        input: input_of(input_bytes),
         ..submission()
     })
     .await?;

@@ -4,14 +4,19 @@
 mod bloat;
 mod blocked;
 mod budget;
+mod bulk;
 mod ceiling;
 mod dashboard;
+mod fair;
 mod flow;
 mod footprint;
 mod growth;
 mod idle;
+mod population;
 mod renew;
 mod routed;
+mod schedules;
+mod search;
 mod steady;
 mod steps;
 mod store;
@@ -42,10 +47,14 @@ pub(crate) async fn run(run: &Run<'_>) -> Result<()> {
         Scenario::Ceiling => ceiling::ceiling(run).await,
         Scenario::Growth => growth::growth(run).await,
         Scenario::Renew => renew::renew(run).await,
+        Scenario::Fair => fair::fair(run).await,
         Scenario::Blocked => blocked::blocked(run).await,
         Scenario::Footprint => footprint::footprint(run).await,
         Scenario::Bloat => bloat::bloat(run).await,
         Scenario::Store => store::store(run).await,
         Scenario::Dashboard => dashboard::dashboard(run).await,
+        Scenario::Search => search::search(run).await,
+        Scenario::Schedules => schedules::schedules(run).await,
+        Scenario::Bulk => bulk::bulk(run).await,
     }
 }

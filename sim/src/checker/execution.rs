@@ -62,6 +62,7 @@ impl Checker {
         match &before {
             None => {
                 self.execution_created(&document);
+                self.dating.created(commit, document.id);
                 self.check_run(document.schedule.as_ref().map(|run| run.schedule), commit.partition, key);
                 self.check_delivery(&document);
                 self.meeting.written(&place, None, &document, commit.elapsed_ms);

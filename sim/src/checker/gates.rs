@@ -22,6 +22,8 @@ impl Checker {
         let Some(budget) = after.and_then(|raw| Budget::decode(&raw.body).ok()) else { return };
         let name = budget.name.clone();
         let before = commit.before.get(key).and_then(|raw| Budget::decode(&raw.body).ok()).unwrap_or_default();
+        let before = before.rolled_like(&budget);
+        self.check_parts(&budget);
         let records = commit.batch.puts.iter().filter(|put| put.key.kind() == kind::RECORD);
         let fresh: Vec<Key> =
             records.filter(|put| !commit.before.contains_key(&put.key)).map(|put| put.key.clone()).collect();
@@ -60,12 +62,15 @@ impl Checker {
                 let was = earlier.as_ref().map(|earlier| earlier.state);
                 format!("the reservation {:?} was {was:?} and is {:?}", after.key, after.state)
             });
-            let in_window = after.counted_in.get(&budget.name).is_some_and(|counted| counted.window == budget.window());
-            if !in_window {
+            let counted = after.counted_in.get(&budget.name).filter(|counted| budget.counts(counted));
+            let Some(counted) = counted else { continue };
+            // An amount that has left a rolling window is not corrected any more.
+            let corrected = earlier.as_ref().is_some_and(|earlier| earlier.state == ReservationState::Orphaned);
+            if corrected && budget.is_rolling() && budget.parts.iter().all(|part| part.ends_at != counted.part) {
                 continue;
             }
             for (reservation, sign) in earlier.iter().map(|earlier| (earlier, -1)).chain([(&after, 1)]) {
-                let amount = reservation.amounts.get(TOKENS).copied().unwrap_or(0);
+                let amount = reservation.held_in(&budget.name).and_then(|held| held.get(TOKENS)).copied().unwrap_or(0);
                 let actual = reservation.actual.get(TOKENS).copied().unwrap_or(0);
                 match reservation.state {
                     ReservationState::Held => held += sign * amount,
@@ -77,13 +82,14 @@ impl Checker {
                 }
             }
         }
-        // A reservation that its holder never got, because another budget refused, is deleted.
+        // A reservation that its holder never got, because another budget refused, is deleted, and so is an estimate that is
+        // given back.
         for key in commit.batch.deletes.iter().filter(|key| key.kind() == kind::RESERVATION) {
             let Some(gone) = commit.before.get(key).and_then(|raw| Reservation::decode(&raw.body).ok()) else {
                 continue;
             };
-            if gone.counted_in.get(&budget.name).is_some_and(|counted| counted.window == budget.window()) {
-                held -= gone.amounts.get(TOKENS).copied().unwrap_or(0);
+            if gone.counted_in.get(&budget.name).is_some_and(|counted| budget.counts(counted)) {
+                held -= gone.held_in(&budget.name).and_then(|held| held.get(TOKENS)).copied().unwrap_or(0);
             }
         }
         let base = |amount: i64| if reset { 0 } else { amount };
@@ -106,6 +112,18 @@ impl Checker {
             format!("budget {}: {} is taken of {hard}", budget.name, bound(budget))
         });
         used
+    }
+
+    /// The parts of a rolling window are together what is used.
+    fn check_parts(&mut self, budget: &Budget) {
+        let sum: i64 = budget.parts.iter().filter_map(|part| part.usage.get(TOKENS)).sum();
+        self.expect(!budget.is_rolling() || sum == budget.used(TOKENS), Invariant::UsageOnce, || {
+            format!(
+                "budget {}: {} is used, and the parts of its window sum up to {sum}",
+                budget.name,
+                budget.used(TOKENS)
+            )
+        });
     }
 
     /// A quota was written: what it admitted now and within its window before is no more than it may.
@@ -149,7 +167,8 @@ impl Checker {
     /// An execution was claimed.
     pub(super) fn check_admission(&mut self, document: &Execution, at: i64) {
         let id = document.id;
-        for budget in &document.budgets {
+        // An estimate takes its room before the claim, and may take the last of it.
+        for budget in document.budgets.iter().filter(|_| document.estimate().is_none()) {
             let since = self.facts.exhausted.get(budget).copied().unwrap_or(i64::MAX);
             let late = since.saturating_add(self.admission_lag_ms) < at;
             self.expect(!late, Invariant::AdmissionHolds, || {
@@ -228,7 +247,7 @@ impl Checker {
 
 fn may_become(before: ReservationState, after: ReservationState) -> bool {
     use ReservationState::{Held, Orphaned, Released, Settled};
-    matches!((before, after), (Held, Settled | Released | Orphaned) | (Orphaned, Settled | Released))
+    matches!((before, after), (Held, Held | Settled | Released | Orphaned) | (Orphaned, Settled | Released))
 }
 
 /// The one dimension that simulated budgets have.

@@ -4,6 +4,7 @@
 
 mod bulk;
 mod calm;
+mod dating;
 mod drain;
 mod execution;
 mod flows;
@@ -20,6 +21,7 @@ mod watching;
 mod whole;
 
 pub(crate) use calm::{LAST_GUSTS_MS, Waiter};
+pub(crate) use dating::Stamp;
 pub(crate) use execution::{KEY_TAG, result_of};
 pub(crate) use gates::TOKENS;
 pub(crate) use journal::RecordedStep;
@@ -40,6 +42,7 @@ use ff_core::{
 use ff_store::memory::{Contents, PartitionContents, RawDocument};
 use ff_store::{Batch, Version};
 
+use crate::executor::Owner;
 use crate::invariant::{Invariant, Violation};
 use crate::newer;
 
@@ -148,6 +151,8 @@ pub(crate) struct Checker {
     asked: identity::Asked,
     /// The executions and the workers that wait for each other.
     meeting: calm::Meeting,
+    /// What each server knows of the clocks that it dates by. Never forgotten: no server forgets with its store.
+    dating: dating::Dating,
     /// Edges that the commit at hand resolved.
     resolved: Vec<Edge>,
     except: Vec<Invariant>,
@@ -160,6 +165,8 @@ pub(crate) type Before = BTreeMap<Key, RawDocument>;
 /// A batch that was applied.
 #[derive(Clone, Copy)]
 pub(crate) struct Commit<'a> {
+    /// The server that sent it.
+    pub owner: Owner,
     /// Where.
     pub partition: Partition,
     /// The batch.
@@ -288,31 +295,11 @@ impl Checker {
         self.facts.submitted.insert(id);
         let place = (id.partition(), Execution::key_of(&id));
         if let Some(seen) = self.facts.executions.get(&place) {
-            let latest = self.facts.created.entry(id.partition()).or_default();
-            *latest = (*latest).max(seen.document.created_at);
+            let execution = seen.document.clone();
+            self.note_created(&execution);
         }
         let there = self.facts.executions.contains_key(&place) || self.facts.removed.contains(&place);
         self.expect(there, Invariant::AcknowledgedSurvives, || format!("{id} was acknowledged and is not there"));
-    }
-
-    /// When the latest execution of each partition was created that a caller was told of.
-    pub(crate) fn created_until_now(&self) -> BTreeMap<Partition, i64> {
-        self.facts.created.clone()
-    }
-
-    /// A caller was told that an execution was created, and asked for it when these were the latest.
-    pub(crate) fn acknowledged_in_order(
-        &mut self,
-        id: ExecutionId,
-        duplicate: bool,
-        latest: &BTreeMap<Partition, i64>,
-    ) {
-        let place = (id.partition(), Execution::key_of(&id));
-        let Some(seen) = self.facts.executions.get(&place).filter(|_| !duplicate) else { return };
-        let (at, before) = (seen.document.created_at, latest.get(&id.partition()).copied().unwrap_or(0));
-        self.expect(at >= before, Invariant::CreatedInOrder, || {
-            format!("{id} was created at {at}, after one of {before} was acknowledged")
-        });
     }
 
     /// A caller was told that it holds a lease.

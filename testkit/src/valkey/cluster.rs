@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::{Client, Server, Value, free_port, wait_until};
 
 const PRIMARIES: usize = 3;
-const SLOTS: [(u16, u16); PRIMARIES] = [(0, 5460), (5461, 10922), (10923, 16383)];
+const SLOTS: usize = 16_384;
 /// How long a silent server is waited for before its replica takes over, where a test wants to see that.
 const NODE_TIMEOUT_MS: u32 = 2_000;
 /// The timeout where a busy machine must not be mistaken for a dead server.
@@ -21,7 +21,7 @@ pub struct Migration {
     source: RefCell<Client>,
 }
 
-/// Six servers: the first three begin as primaries, each followed by the one three places behind it.
+/// Usually six servers: the first three begin as primaries, each followed by the one three places behind it.
 #[derive(Debug)]
 pub struct Cluster {
     /// The servers.
@@ -32,36 +32,54 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the servers and waits until the cluster is whole and the replicas follow. It fails over quickly.
     pub fn start() -> Self {
-        Self::start_with(NODE_TIMEOUT_MS)
+        Self::primaries(PRIMARIES, NODE_TIMEOUT_MS).with_replicas()
     }
 
     /// A cluster that does not fail over, however slow the machine is.
     pub fn start_patient() -> Self {
-        Self::start_with(PATIENT_NODE_TIMEOUT_MS)
+        Self::primaries(PRIMARIES, PATIENT_NODE_TIMEOUT_MS).with_replicas()
     }
 
-    fn start_with(node_timeout_ms: u32) -> Self {
-        let nodes: Vec<Server> = (0..2 * PRIMARIES).map(|_| start_node(node_timeout_ms)).collect();
+    /// So many primaries and no replica, each with its share of the slots.
+    pub fn of_primaries(count: usize) -> Self {
+        let cluster = Self::primaries(count, PATIENT_NODE_TIMEOUT_MS);
+        cluster.wait_until_whole();
+        cluster
+    }
+
+    fn primaries(count: usize, node_timeout_ms: u32) -> Self {
+        let nodes: Vec<Server> = (0..count).map(|_| start_node(node_timeout_ms)).collect();
+        let border = |number: usize| SLOTS * number / count;
         for (number, node) in nodes.iter().enumerate() {
             node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
-            if let Some((first, last)) = SLOTS.get(number) {
-                node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
-            }
+            node.command(&format!("CLUSTER ADDSLOTSRANGE {} {}", border(number), border(number + 1) - 1));
         }
         let cluster = Self { nodes, node_timeout_ms };
         for node in &cluster.nodes[1..] {
             cluster.introduce(node);
         }
-        cluster.wait_until_known(2 * PRIMARIES);
-        for number in 0..PRIMARIES {
-            let primary = cluster.id(number);
-            cluster.nodes[PRIMARIES + number].command(&format!("CLUSTER REPLICATE {primary}"));
+        cluster.wait_until_known(count);
+        cluster
+    }
+
+    fn with_replicas(mut self) -> Self {
+        let primaries = self.nodes.len();
+        for number in 0..primaries {
+            let node = start_node(self.node_timeout_ms);
+            node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", primaries + number + 1));
+            self.introduce(&node);
+            self.nodes.push(node);
         }
-        for replica in &cluster.nodes[PRIMARIES..] {
+        self.wait_until_known(2 * primaries);
+        for number in 0..primaries {
+            let primary = self.id(number);
+            self.nodes[primaries + number].command(&format!("CLUSTER REPLICATE {primary}"));
+        }
+        for replica in &self.nodes[primaries..] {
             replica.wait_until_following();
         }
-        cluster.wait_until_whole();
-        cluster
+        self.wait_until_whole();
+        self
     }
 
     /// The store address with all servers as seeds.
@@ -90,14 +108,18 @@ impl Cluster {
 
     /// The position of the server that has a slot now, as a living server sees it.
     pub fn owner(&self, slot: u16) -> usize {
+        self.find_owner(slot).unwrap_or_else(|| panic!("nobody has slot {slot}"))
+    }
+
+    fn find_owner(&self, slot: u16) -> Option<usize> {
         let answer = self.living().command("CLUSTER SLOTS").into_array();
         let owner = answer.into_iter().find_map(|stretch| {
             let stretch = stretch.into_array();
             let range: RangeInclusive<i64> = stretch[0].integer()..=stretch[1].integer();
             range.contains(&i64::from(slot)).then(|| stretch[2].clone().into_array()[1].integer())
         });
-        let port = owner.unwrap_or_else(|| panic!("nobody has slot {slot}"));
-        self.nodes.iter().position(|node| i64::from(node.port()) == port).expect("the owner is one of ours")
+        let port = owner?;
+        Some(self.nodes.iter().position(|node| i64::from(node.port()) == port).expect("the owner is one of ours"))
     }
 
     /// Moves a slot with its keys, one key at a time, while the cluster works. `between` runs after each key.
@@ -156,6 +178,25 @@ impl Cluster {
                 to_id.as_bytes(),
             ]);
         }
+    }
+
+    /// Waits until another server has a slot.
+    pub fn wait_until_moved(&self, slot: u16, from: usize) {
+        wait_until("a replica takes over", || self.find_owner(slot).is_some_and(|owner| owner != from));
+    }
+
+    /// Waits until every replica follows its primary.
+    pub fn wait_until_followed(&self) {
+        let follows = |node: &Server| node.info("master_link_status").is_none_or(|status| status == "up");
+        wait_until("all replicas follow", || self.running().all(follows));
+    }
+
+    /// A slot of which the server at a position has a key.
+    pub fn slot_in_use(&self, node: usize) -> Option<u16> {
+        let mut client = self.nodes[node].client();
+        let Value::Bytes(key) = client.command("RANDOMKEY") else { return None };
+        let slot = client.try_command(&[b"CLUSTER", b"KEYSLOT", &key]).ok()?;
+        u16::try_from(slot.integer()).ok()
     }
 
     /// Waits until every living server sees all slots served.

@@ -8,8 +8,13 @@ use super::figures::{Summary, median, problems};
 use super::{Session, targets};
 
 /// Scenarios in the order of the page: name, title, and whether more is better.
-pub(crate) const SCENARIOS: [(&str, &str, bool); 23] = [
+pub(crate) const SCENARIOS: [(&str, &str, bool); 32] = [
     ("throughput", "S1: empty tasks a second, end to end", true),
+    ("throughput-everysec", "S1 with a file that is synced every second", true),
+    ("throughput-replicated", "S1 with a replica: ours waits for it before it acknowledges, others do not", true),
+    ("throughput-10k", "S1 with an input of 10 KiB", true),
+    ("throughput-100k", "S1 with an input of 100 KiB", true),
+    ("throughput-spread", "S1 on Valkey with more servers of ours or a cluster, all on the same cores", true),
     ("wake", "S8: submit to task in hand, one idle worker (p50, ms)", false),
     ("suspend-resume", "S2: signal to task back in hand (p50, ms)", false),
     ("chain", "S4: chain of ten, one at a time (p50, ms)", false),
@@ -19,6 +24,8 @@ pub(crate) const SCENARIOS: [(&str, &str, bool); 23] = [
     ("steps-1", "S10: a function of one durable step (p50, ms)", false),
     ("steps-3", "S10: a function of three durable steps (p50, ms)", false),
     ("steps-9", "S10: a function of nine durable steps (p50, ms)", false),
+    ("reserve-settle", "S11: reservations that are settled, a second, 64 workers on one budget", true),
+    ("governed", "S11: tasks with a budget and a quota, as a share of the rate without", true),
     ("routed", "S5: tasks routed by capability a second, end to end", true),
     ("quorum-cancel-10", "S6: one success cancels the other 9 (p50, ms)", false),
     ("quorum-cancel-100", "S6: one success cancels the other 99 (p50, ms)", false),
@@ -27,6 +34,8 @@ pub(crate) const SCENARIOS: [(&str, &str, bool); 23] = [
     ("idle-store", "S7: what 16 idle workers ask of each store, a second", false),
     ("round-trips-per-task", "Round trips to the store for a task (reads and commits)", false),
     ("server-time-per-task", "Time inside of Valkey for a task (µs)", false),
+    ("own-time-per-task", "Processor time of our process for a task (µs)", false),
+    ("tasks-per-core", "Tasks for a second of processor time, ours and inside of the store", true),
     ("allocations-per-task", "Allocations of our process for a task", false),
     ("allocated-bytes-per-task", "Bytes our process allocates for a task", false),
     ("bytes-waiting", "S9: bytes in the store for an execution that waits", false),

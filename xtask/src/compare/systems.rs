@@ -13,7 +13,7 @@ const PREPARE_MAX_S: u32 = 1_800;
 
 const IDLE: &str = "idle";
 /// The scenarios that the scripts know beside idling.
-const RACES: &str = "limit,throughput,wake,suspend-resume,chain,chains";
+const RACES: &str = "limit,throughput,throughput-10k,throughput-100k,throughput-everysec,throughput-replicated,wake,suspend-resume,chain,chains";
 
 /// Our SDKs, as scripts: their workers speak to a server of ours.
 const OUR_NODE: &str = "flowfabric-node";
@@ -30,6 +30,8 @@ pub(crate) struct System {
 enum Kind {
     /// Ours on a store with the meaning of an acknowledgement, in process or through a server.
     Ours { store: &'static str, sync: &'static str, via: &'static str },
+    /// Ours on Valkey with other durability, inputs, servers and clusters.
+    Varied,
     /// A script that prints lines.
     Peer,
 }
@@ -43,6 +45,7 @@ pub(crate) fn all() -> Vec<System> {
         peer("limit"),
         ours("flowfabric-valkey", "valkey", "async"),
         served("flowfabric-http", "valkey", "async"),
+        System { name: "flowfabric-varied", kind: Kind::Varied },
         peer("flowfabric-idle"),
         peer("bullmq"),
         peer(OUR_NODE),
@@ -150,6 +153,7 @@ impl System {
                 let scenarios = OURS.iter().filter(|ours| round == 1 || ours.scenario != IDLE);
                 scenarios.flat_map(|scenario| scenario.run(store, sync, via, size)).collect()
             }
+            Kind::Varied => VARIED.iter().flat_map(|(sync, ours)| ours.run("valkey", sync, "process", size)).collect(),
             Kind::Peer => {
                 let mut script = peer(self.name);
                 if round > 1 {
@@ -224,6 +228,14 @@ const OURS: [Ours; 10] = [
             let mut figures = vec![rate("throughput", "tasks/s", &line["end_to_end_per_s"])];
             figures.push(rate("calls-per-task", "calls", &line["function_calls_per_task"]));
             figures.push(rate("server-time-per-task", "µs", &line["server_us_per_task"]));
+            figures.push(rate("own-time-per-task", "µs", &line["own_us_per_task"]));
+            // A store in the process is in our own time.
+            let server = line["server_us_per_task"].as_f64().unwrap_or_default();
+            if let (Some(own), "sqlite" | "valkey") =
+                (line["own_us_per_task"].as_f64(), line["store"].as_str().unwrap_or_default())
+            {
+                figures.push(rate("tasks-per-core", "tasks/s", &json!(1e6 / (own + server))));
+            }
             if let (Some(reads), Some(commits)) = (line["reads_per_task"].as_f64(), line["commits_per_task"].as_f64()) {
                 figures.push(rate("round-trips-per-task", "round trips", &json!(reads + commits)));
             }
@@ -332,6 +344,54 @@ const OURS: [Ours; 10] = [
     },
 ];
 
+/// Throughput on Valkey in other circumstances, each with the meaning of an acknowledgement.
+const VARIED: [(&str, Ours); 10] = [
+    ("everysec", varied(nothing_more, |line| end_to_end("throughput-everysec", line))),
+    ("replicated", varied(nothing_more, |line| end_to_end("throughput-replicated", line))),
+    ("async", varied(|_| words("--input-bytes", "10240"), |line| end_to_end("throughput-10k", line))),
+    ("async", varied(|_| words("--input-bytes", "102400"), |line| end_to_end("throughput-100k", line))),
+    ("async", varied(|_| words("--servers", "2"), |line| spread_over("two servers", line))),
+    ("async", varied(|_| words("--servers", "4"), |line| spread_over("four servers", line))),
+    ("async", varied(|_| words("--primaries", "1"), |line| spread_over("cluster of one primary", line))),
+    ("async", varied(|_| words("--primaries", "3"), |line| spread_over("cluster of three primaries", line))),
+    ("async", varied(|_| words("--primaries", "6"), |line| spread_over("cluster of six primaries", line))),
+    (
+        "async",
+        Ours {
+            scenario: "budget",
+            note: "64 workers on one budget, each reservation is settled; then tasks with a budget and a quota",
+            ..varied(nothing_more, |line| {
+                let mut figures = vec![rate("reserve-settle", "spends/s", &line["reserve_and_settle_per_s"])];
+                figures.push(rate("governed", "of the rate without", &line["of_rate_without"]));
+                figures
+            })
+        },
+    ),
+];
+
+const fn varied(arguments: fn(&Size) -> Vec<String>, read: fn(&Value) -> Vec<Value>) -> Ours {
+    Ours { scenario: "throughput", program, served: false, arguments, note: "as S1", read }
+}
+
+fn words(name: &str, value: &str) -> Vec<String> {
+    vec![name.to_owned(), value.to_owned()]
+}
+
+fn end_to_end(scenario: &str, line: &Value) -> Vec<Value> {
+    vec![rate(scenario, "tasks/s", &line["end_to_end_per_s"])]
+}
+
+/// The rate, the time inside of Valkey and our own, of a work that several processes share on one machine.
+fn spread_over(variant: &str, line: &Value) -> Vec<Value> {
+    let mut figures = end_to_end("throughput-spread", line);
+    figures.push(rate("server-time-per-task", "µs", &line["server_us_per_task"]));
+    figures.push(rate("own-time-per-task", "µs", &line["own_us_per_task"]));
+    for figure in &mut figures {
+        figure["variant"] = variant.into();
+    }
+    figures
+}
+
 fn rate(scenario: &str, unit: &str, value: &Value) -> Value {
     json!({ "scenario": scenario, "unit": unit, "rate": value })
 }
@@ -363,6 +423,8 @@ impl Ours {
         bench.args(more);
         eprintln!("{system} on {store}: {}", self.scenario);
         let (store, durability) = match store {
+            "valkey" if sync == "everysec" => ("Valkey", "append-only file, synced every second"),
+            "valkey" if sync == "replicated" => ("Valkey", "waits for the replica"),
             "valkey" => ("Valkey", "none, persistence off"),
             "sqlite" => ("SQLite", "fsync for every commit, shared by those at once"),
             _ => ("PostgreSQL", "fsync for every commit"),

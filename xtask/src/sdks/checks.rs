@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Where an SDK is checked, and with which server.
 pub(super) struct Checks {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The SDK's sources.
     pub(super) folder: PathBuf,
     /// A place that was empty when the check began.
@@ -38,6 +38,11 @@ impl Checks {
         command
     }
 
+    /// Our `ff`.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Runs a command and shows its last line; all it said, if it fails.
     pub(super) fn run(&self, what: &str, command: &mut Command) -> Result<(), String> {
         self.run_showing(1, what, command)
@@ -45,19 +50,20 @@ impl Checks {
 
     /// Runs a command whose summary has several lines.
     pub(super) fn run_showing(&self, lines: usize, what: &str, command: &mut Command) -> Result<(), String> {
+        let said = self.output(what, command)?;
+        let mut summary: Vec<&str> = said.lines().rev().filter(|line| !line.trim().is_empty()).take(lines).collect();
+        summary.reverse();
+        let summary = if summary.is_empty() { "done".into() } else { summary.join(", ") };
+        println!("sdks/{}: {what}: {summary}", self.name);
+        Ok(())
+    }
+
+    /// Runs a command and gives what it wrote to its standard output; shows all it said, if it fails.
+    pub(super) fn output(&self, what: &str, command: &mut Command) -> Result<String, String> {
         let output =
             command.output().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
-        let said = String::from_utf8_lossy(&output.stdout);
         if output.status.success() {
-            let mut summary: Vec<&str> =
-                said.lines().rev().filter(|line| !line.trim().is_empty()).take(lines).collect();
-            summary.reverse();
-            println!(
-                "sdks/{}: {what}: {}",
-                self.name,
-                if summary.is_empty() { "done".into() } else { summary.join(", ") }
-            );
-            return Ok(());
+            return String::from_utf8(output.stdout).map_err(|why| format!("{what}: {why}"));
         }
         let mut terminal = std::io::stderr().lock();
         // A user who closed our standard error does not want to read it.

@@ -2,8 +2,10 @@
 //! real server. A language is one file with one function, and one line in the list below.
 
 mod checks;
+mod generated;
 mod mcp;
 mod python;
+mod size;
 mod typescript;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +16,12 @@ use checks::Checks;
 /// An SDK: its folder under `sdks/`, and everything its gate checks.
 type Sdk = (&'static str, fn(&Checks) -> Result<(), String>);
 
-const SDKS: [Sdk; 3] = [("python", python::check), ("typescript", typescript::check), ("mcp", mcp::check)];
+const SDKS: [Sdk; 4] = [
+    ("python", python::check),
+    ("typescript", typescript::check),
+    ("mcp", mcp::check),
+    ("generated", generated::check),
+];
 
 /// Checks the SDKs that are named, or all of them. Each is checked, also after another has failed.
 pub(crate) fn check(names: &[&str]) -> ExitCode {

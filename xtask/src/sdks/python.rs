@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::Checks;
+use super::{Checks, size};
 
 /// Builds the wheel, installs it with the pinned tools, and checks it.
 pub(super) fn check(checks: &Checks) -> Result<(), String> {
@@ -15,6 +15,7 @@ pub(super) fn check(checks: &Checks) -> Result<(), String> {
         pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
         pip
     };
+    size::check(checks, "src/flowfabric", &size::PYTHON)?;
     checks.run("python", checks.command(python).args(["-c", "import sys; print(sys.version.split()[0])"]))?;
     checks.run("venv", checks.command(python).args(["-m", "venv"]).arg(checks.place.join("venv")))?;
     checks.run("build", pip().args(["wheel", "--no-deps", "--wheel-dir"]).arg(&wheels).arg("."))?;

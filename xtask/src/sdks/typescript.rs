@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Checks;
+use super::{Checks, size};
 
 /// The oldest Node that the package supports.
 const NODE_MAJOR_MIN: u32 = 20;
@@ -14,6 +14,7 @@ const SUMMARY_LINES: usize = 8;
 pub(super) fn check(checks: &Checks) -> Result<(), String> {
     let npm = || checks.command("npm");
     let tool = |name: &str| checks.command(checks.folder.join("node_modules/.bin").join(name));
+    size::check(checks, "src", &size::TYPESCRIPT)?;
     node()?;
     checks.run("install", npm().args(["ci", "--no-audit", "--no-fund"]))?;
     let fresh = checks.place.join("wire.ts");

@@ -2,21 +2,14 @@
 
 use std::time::Duration;
 
-use ff_core::op::{self, create_execution};
+use ff_core::op;
 use flowfabric::{Client, FlowFabricWorker, SuspendOutcome, SuspendRequest, WorkerConfig};
 use serde_json::{Value, json};
 
-use super::super::throughput::WORKERS;
+use super::super::population::{self, LANES};
 use crate::error::Result;
 use crate::run::Run;
-use crate::work::{drain, submission, submit_each_in_batches};
 
-/// One of so many executions has ended; the others wait.
-const ENDED_EVERY: usize = 10;
-const LANES: usize = 4;
-const KINDS: usize = 8;
-/// Values of the tag `customer`.
-const CUSTOMERS: usize = 1_000;
 /// Executions that failed, and questions that people are asked.
 const FAILED: usize = 100;
 const ASKED: usize = 100;
@@ -31,9 +24,6 @@ const YEAR_MS: i64 = 31_536_000_000;
 /// A graph of so many nodes: the most that one call makes.
 const LAYERS: usize = 20;
 const LAYER: usize = 50;
-/// Executions are submitted in calls of so many, a few at once.
-const BATCH: usize = 500;
-const CALLERS: usize = 4;
 
 /// The deployment that screens are opened for.
 pub(super) struct Deployment {
@@ -49,11 +39,8 @@ pub(super) struct Deployment {
 
 impl Deployment {
     pub(super) async fn fill(run: &Run<'_>, client: &Client) -> Result<Self> {
-        let tasks = run.arguments.tasks;
-        run.progress(&format!("submitting {tasks}"));
-        submit_each_in_batches(client, tasks, BATCH, CALLERS, numbered).await?;
-        run.progress("completing some of them");
-        drain(client, tasks.div_ceil(ENDED_EVERY), run.arguments.workers_or(WORKERS)).await?;
+        population::submit(run, client).await?;
+        population::complete_some(run, client).await?;
         run.progress("failing, asking, budgets, a flow");
         let failed = fail(client).await?;
         ask(client).await?;
@@ -78,18 +65,6 @@ impl Deployment {
             worker.stop(Duration::from_secs(1)).await?;
         }
         Ok(())
-    }
-}
-
-/// Executions of several kinds in several lanes. Some are in the lane that is drained.
-fn numbered(number: usize) -> create_execution::Args {
-    let lane =
-        if number.is_multiple_of(ENDED_EVERY) { "default".to_owned() } else { format!("lane-{}", number % LANES) };
-    create_execution::Args {
-        kind: format!("kind-{}", number % KINDS),
-        lane: Some(lane),
-        tags: [("customer".to_owned(), (number % CUSTOMERS).to_string())].into(),
-        ..submission()
     }
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fleet::Fleet;
-use super::http::call;
-use super::record::{Kind, Record, now_ms};
+use super::record::{Kind, Record};
+use crate::fleet::Fleet;
+use crate::http::call;
+use crate::instant::now_ms;
 
 /// Between two turns of a submitter.
 const PACE: Duration = Duration::from_millis(10);

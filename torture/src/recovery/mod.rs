@@ -4,10 +4,8 @@
 //! server; what it acknowledged must go on at the others: submits are claimed, downstreams of ended members start,
 //! delays end, and leases that it gave are reclaimed. Before the load begins the idle servers' requests are counted.
 
-pub(crate) mod fleet;
-pub(crate) mod http;
 mod load;
-pub(crate) mod record;
+mod record;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,8 +15,9 @@ use std::time::Duration;
 
 use ff_testkit::{postgres, valkey};
 
-use self::fleet::Fleet;
 use self::record::Record;
+use crate::build::build;
+use crate::fleet::{Fleet, FleetOptions, load_average};
 
 /// So many servers.
 const SERVERS: usize = 3;
@@ -56,11 +55,11 @@ impl Options {
 }
 
 /// Runs the campaign on each store and prints what it showed. Fails when the promise was not kept.
-pub(crate) fn recovery(arguments: &[&str]) -> ExitCode {
+pub fn recovery(arguments: &[&str]) -> ExitCode {
     let outcome = Options::parse(arguments).and_then(|options| {
         let program = match &options.program {
             Some(program) => program.clone(),
-            None => fleet::build()?,
+            None => build()?,
         };
         let mut kept = true;
         for store in &options.stores {
@@ -104,7 +103,17 @@ impl Running {
 
 fn campaign(name: &str, program: &str, minutes: f64) -> Result<bool, String> {
     let store = Running::start(name)?;
-    let fleet = Arc::new(Fleet::start(program, &store.url(), SERVERS)?);
+    let folder = std::env::temp_dir().join(format!("ff-recovery-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|why| why.to_string())?;
+    let (program, store_url) = (program.to_owned(), store.url());
+    let fleet = Arc::new(Fleet::start(FleetOptions {
+        program,
+        store: store_url,
+        servers: SERVERS,
+        folder,
+        clocks: false,
+        variables: Vec::new(),
+    })?);
     // Servers that were alone notice each other.
     thread::sleep(Duration::from_secs(5));
     let before = fleet.requests()?;
@@ -132,6 +141,6 @@ fn campaign(name: &str, program: &str, minutes: f64) -> Result<bool, String> {
         thread::sleep(Duration::from_millis(200));
     }
     load.stop();
-    println!("{name}: {kills} kills in {minutes} minutes, load average {}", fleet::load_average());
+    println!("{name}: {kills} kills in {minutes} minutes, load average {}", load_average());
     Ok(record.print(name) && worst <= 1.0)
 }

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::instant::now_ms;
 
 /// An answer may be read this much after the kill of the server that sent it.
 const IN_FLIGHT_MS: i64 = 100;
-
-/// Milliseconds since the epoch; the servers and stores of a campaign are on this machine.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
 
 /// The kind of promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,171 @@
+//! One campaign: a store, servers on it, workers and clients of them, faults, and the check at the end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::caller::{Caller, Request};
+use crate::check::check;
+use crate::crew::{Crew, Launch};
+use crate::fault::Fault;
+use crate::fleet::{Fleet, FleetOptions, load_average};
+use crate::history::{History, Recorder};
+use crate::nemesis::{Targets, strike};
+use crate::outcome::{Outcome, open_executions};
+use crate::score::Score;
+use crate::store::{Kind, Store};
+use crate::workload::{Clients, WorkerOptions, plan};
+
+/// Between two faults.
+const FAULT_EVERY: Duration = Duration::from_secs(3);
+/// Work that is left when nothing has ended for this long after the last fault is stuck.
+const GRACE: Duration = Duration::from_secs(60);
+/// Worker processes.
+const WORKERS: usize = 4;
+/// A reservation whose holder is gone is settled within this time.
+const SETTLED_WITHIN: Duration = Duration::from_secs(15);
+
+/// What a campaign is.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// The command `ff`.
+    pub program: String,
+    /// How worker processes are started.
+    pub launch: Launch,
+    /// The store.
+    pub kind: Kind,
+    /// The faults, in turn.
+    pub faults: Vec<Fault>,
+    /// How many servers, if not as many as the store usually has.
+    pub servers: Option<usize>,
+    /// For how long.
+    pub time: Duration,
+    /// Between two submits of a submitter.
+    pub pace: Duration,
+    /// What all decisions of the load follow from.
+    pub seed: u64,
+    /// Where the history goes.
+    pub folder: PathBuf,
+    /// Further variables for the servers.
+    pub variables: Vec<(String, String)>,
+}
+
+/// A campaign that is over.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it went.
+    pub score: Score,
+    /// Faults that could not happen here, and why.
+    pub skipped: Vec<(Fault, &'static str)>,
+    /// Memory of all servers in KiB and their open files, soon after the start and at the end.
+    pub footprint: [(u64, u64); 2],
+}
+
+impl Campaign {
+    /// Runs it.
+    pub fn run(&self) -> Result<Finished, String> {
+        std::fs::create_dir_all(&self.folder).map_err(|why| format!("{}: {why}", self.folder.display()))?;
+        println!(
+            "{}: seed {}, {:.0} s, faults {}, history in {}",
+            self.kind.name(),
+            self.seed,
+            self.time.as_secs_f64(),
+            self.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
+            self.folder.display()
+        );
+        let mut store = Store::start(self.kind, &self.folder)?;
+        let clocks = self.faults.contains(&Fault::Clock) && Fleet::has_clocks();
+        let fleet = Fleet::start(FleetOptions {
+            program: self.program.clone(),
+            store: store.url(),
+            servers: self.servers.unwrap_or_else(|| self.kind.servers()),
+            folder: self.folder.clone(),
+            clocks,
+            variables: self.variables.clone(),
+        })?;
+        let recorder = Arc::new(Recorder::open(&self.folder, "clients")?);
+        recorder.note("configuration", &json!({ "store": self.kind.name(), "seed": self.seed }));
+        let servers = fleet.fronts();
+        let options =
+            WorkerOptions { servers: servers.clone(), folder: self.folder.clone(), number: 0, seed: self.seed };
+        let mut clients = Clients::start(&servers, &recorder, self.seed, self.pace)?;
+        let crew = Crew::start(self.launch.clone(), WORKERS, &options)?;
+        thread::sleep(FAULT_EVERY);
+        let before = footprint(&fleet);
+        let targets = Targets { fleet: &fleet, crew: &crew, store: &mut store, recorder: &recorder };
+        let skipped = self.hurt(targets, clocks)?;
+        clients.finish_submitting();
+        let mut caller = Caller::new(&servers, &recorder, 0);
+        drain(&mut caller);
+        crew.stop();
+        clients.stop();
+        let history = History::read(&self.folder)?;
+        let mut outcome = Outcome::look(&servers, &history, &recorder);
+        outcome.repairs = fleet.metric("flowfabric_repairs_total") + fleet.metric("flowfabric_undecodable_total");
+        outcome.write(&self.folder)?;
+        let footprint = [before, footprint(&fleet)];
+        println!("{}: load average {}", self.kind.name(), load_average());
+        Ok(Finished { score: check(&history, &outcome), skipped, footprint })
+    }
+
+    fn hurt(&self, mut targets: Targets<'_>, clocks: bool) -> Result<Vec<(Fault, &'static str)>, String> {
+        let mut skipped = Vec::new();
+        let mut possible = self.faults.clone();
+        possible.retain(|fault| {
+            let why = targets.store.cannot(*fault).or_else(|| {
+                (*fault == Fault::Clock && !clocks).then_some("libfaketime is not installed (Debian: libfaketime)")
+            });
+            skipped.extend(why.map(|why| (*fault, why)));
+            why.is_none()
+        });
+        let end = Instant::now() + self.time;
+        let mut turn = 0;
+        // Every fault strikes, however short the time is.
+        while Instant::now() < end || turn < possible.len() {
+            if let Some(fault) = possible.get(turn % possible.len().max(1)) {
+                strike(*fault, turn / possible.len(), &mut targets)?;
+            }
+            turn += 1;
+            thread::sleep(FAULT_EVERY);
+        }
+        Ok(skipped)
+    }
+}
+
+/// Waits until all work has ended, or nothing has ended for long. The schedule makes no more of it.
+fn drain(caller: &mut Caller) {
+    let path = format!("/v1/schedules/{}/pause", plan::SCHEDULE);
+    caller.insist(&Request { call: "pause", path, body: json!({}), about: json!({}) });
+    let (mut open, mut since) = (u64::MAX, Instant::now());
+    while open > 0 && since.elapsed() < GRACE {
+        thread::sleep(Duration::from_millis(300));
+        let left = open_executions(caller).unwrap_or(u64::MAX);
+        if left < open {
+            (open, since) = (left, Instant::now());
+        }
+    }
+    let settled = Instant::now();
+    while settled.elapsed() < SETTLED_WITHIN {
+        let ceiling = caller.look_json(&format!("/v1/budgets/{}", plan::CEILING)).unwrap_or_default();
+        let slots = caller.look_json(&format!("/v1/quotas/{}", plan::SLOTS)).unwrap_or_default();
+        if ceiling["standing"]["tokens"]["reserved"] == 0 && slots["in_use"] == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// Memory in KiB and open files of all servers.
+fn footprint(fleet: &Fleet) -> (u64, u64) {
+    let pids: Vec<u32> = fleet.pids().into_iter().flatten().collect();
+    let memory = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default().to_owned();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or_default()
+    };
+    let files = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |all| all.count() as u64);
+    (pids.iter().map(memory).sum(), pids.iter().map(files).sum())
+}
