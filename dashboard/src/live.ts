@@ -105,7 +105,13 @@ export const live = signal(false);
 /** How often the stream of events came back, or has a gap: what was shown before may have changed unseen. */
 const outages = signal(0);
 
+/** Events that this page has seen on any of its screens, the newest first. */
+export const seen = signal<readonly DeploymentEvent[]>([]);
+const SEEN_MAX = 300;
+
 function dispatch(event: DeploymentEvent): void {
+  // An event may come twice, under the same id.
+  if (!seen.peek().some((one) => one.event_id === event.event_id)) seen.value = [event, ...seen.peek()].slice(0, SEEN_MAX);
   for (const listener of listeners) listener(event);
 }
 

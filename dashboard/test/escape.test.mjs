@@ -31,7 +31,7 @@ before(async () => {
   const template = { execution: { kind: XSS_NAME, lane: name, input: XSS, tags: { evil: XSS } } };
   await server.call("POST", "/v1/schedules", { name, spec: { every_ms: 3_600_000 }, template });
   await server.call("POST", `/v1/schedules/${encodeURIComponent(name)}/pause`, { note: XSS });
-  await server.call("PUT", "/v1/workers/w1", { worker_id: name, lanes: [name], capabilities: [name], capacity: 1, version: XSS, nonce: crypto.randomUUID() });
+  await server.call("PUT", "/v1/workers/w1", { worker_id: name, lanes: [name], capabilities: [name], capacity: 1, lease_ttl_ms: 300_000, version: XSS, nonce: crypto.randomUUID() });
   ids = { done, asking };
 });
 

@@ -139,6 +139,17 @@ test("a budget that fills up says at which hour its limit will be reached", asyn
   await tab.close();
 });
 
+test("a budget whose window rolls says for how long something counts, and one by tag for what", async () => {
+  await server.call("POST", "/v1/budgets", { name: "rolling", dimensions: { tokens: { hard: 100 } }, rolling_ms: 86_400_000, per: "tag:customer", template: { dimensions: { tokens: { hard: 10 } } } });
+  const tab = await open(server, "/budgets");
+  await tab.page.getByRole("row", { name: /rolling/ }).getByText("bit by bit, in 1 d").waitFor();
+  await tab.page.getByRole("link", { name: "rolling", exact: true }).click();
+  await tab.page.getByText("counts for 1 d").waitFor();
+  await tab.page.getByText("tag customer").waitFor();
+  await checkAccess(tab.page, "a budget whose window rolls");
+  await tab.close();
+});
+
 test("a join that needs only some of its upstreams says how many", async () => {
   const node = (name) => ({ name, request: { kind: name, lane: "idle" } });
   const nodes = [node("a"), node("b"), node("c"), { ...node("join"), join: { quorum: { k: 2 } } }];

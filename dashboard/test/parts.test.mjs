@@ -48,6 +48,22 @@ test("a week of waiting takes a few percent of the width, and its place is kept"
   assert.equal(scale.place(axis, week + 2_000), 1);
 });
 
+test("a millisecond of work between two waits does not take the place of both", () => {
+  const axis = scale.pieces(0, 16_000, [{ from: 3_000, to: 3_001 }]);
+  assert.ok(axis[1].width < 0.05, String(axis[1].width));
+  assert.deepEqual(axis.map((piece) => piece.compressed), [true, false, true]);
+});
+
+test("the chain that decides how long a flow takes goes back through the upstream that ended last", () => {
+  const node = (execution_id, started_at, completed_at) => ({ execution_id, started_at, completed_at });
+  const nodes = [node("quick", 1, 2), node("slow", 1, 9), node("join", 10, 12), node("aside", 1, 3), node("never")];
+  const edges = [["quick", "join"], ["slow", "join"], ["join", "never"]].map(([upstream, downstream]) => ({ upstream, downstream }));
+  assert.deepEqual([...layout.criticalPath({ nodes, edges }, 20)].sort(), ["join", "slow"]);
+  // Whatever still runs ends last.
+  nodes[3].completed_at = undefined;
+  assert.deepEqual([...layout.criticalPath({ nodes, edges }, 20)], ["aside"]);
+});
+
 test("what never ran is drawn as it was", () => {
   const axis = scale.pieces(0, 1_000, []);
   assert.equal(scale.place(axis, 500), 0.5);

@@ -118,3 +118,46 @@ test("what an execution was given stands beside its question, for those who may 
   await checkAccess(tab.page, "a question with its context");
   await tab.close();
 });
+
+test("a flow shows its members over time, and the chain that decides how long it takes", async () => {
+  const nodes = ["quick", "slow", "join"].map((name) => ({ name, request: { kind: name, lane: name } }));
+  const edges = ["quick", "slow"].map((from) => ({ from, to: "join" }));
+  const { flow_id: flow } = await server.call("POST", "/v1/flows", { kind: "chain", nodes, edges });
+  const tab = await open(server, `/flows/${flow}`);
+  const { page } = tab;
+  await page.getByText("No member has begun yet").waitFor();
+  for (const name of ["quick", "slow", "join"]) {
+    await server.work([name], (task) => task.say("complete", { result: name }));
+    // The next one ends in a later millisecond.
+    await page.locator(`[data-node=${name}][data-state=completed]`).waitFor();
+  }
+  const line = (name) => page.getByRole("region", { name: "Members over time" }).locator(".tl-row", { hasText: name });
+  await line("join").getByRole("img", { name: /^join, completed: / }).waitFor();
+  assert.deepEqual(await Promise.all(["quick", "slow", "join"].map((name) => line(name).locator(".on-path").count())), [0, 1, 1]);
+  assert.equal(await page.locator(".graph .edge.critical").count(), 1);
+  await checkAccess(page, "a flow over time");
+  await tab.close();
+});
+
+test("a narrow list says, too, why something does not run", async () => {
+  await server.submit("nobody-serves-this", 1, { lane: "idle" });
+  const tab = await open(server, "/executions?kind=nobody-serves-this", { width: 390 });
+  const row = tab.page.locator(".vrow.item");
+  const why = row.getByText(/no live worker/);
+  await why.waitFor({ state: "visible" });
+  const [inner, outer] = [await why.boundingBox(), await row.boundingBox()];
+  assert.ok(inner.y >= outer.y && inner.y + inner.height <= outer.y + outer.height, "it stands in its row");
+  await tab.close();
+});
+
+test("the events of the system are those that the page has seen on any of its screens", async () => {
+  const tab = await open(server, "/executions");
+  const { page } = tab;
+  await page.locator(".live[data-on=true]").waitFor();
+  await server.submit("seen-elsewhere", 1, { lane: "seen" });
+  await server.work(["seen"], (task) => task.say("complete", { result: 1 }));
+  await page.locator(".vrow.item", { hasText: "seen-elsewhere" }).getByText("completed").waitFor();
+  await page.getByRole("link", { name: "System" }).click();
+  await page.getByRole("row", { name: /completed.*seen-elsewhere/ }).waitFor();
+  await tab.close();
+});

@@ -1,6 +1,7 @@
 // Budgets as a tree: each stands behind the one it is under, and is shown a step to the right.
 
 import type { ComponentChildren } from "preact";
+import { span } from "../format";
 import { link } from "../router";
 import { may } from "../session";
 import { Countdown, State } from "../ui/basics";
@@ -62,7 +63,7 @@ export function BudgetTable({ label, items, below, done, empty }: Budgets) {
             return hits.length > 0 ? <Hit at={Math.min(...hits)} /> : <span class="muted">–</span>;
           },
         },
-        { name: "Begins anew", cell: (budget) => (budget.next_reset_at ? <Countdown to={budget.next_reset_at} /> : <span class="muted">never</span>) },
+        { name: "Begins anew", cell: anew },
         { name: "Actions", when: done !== undefined && may("operator"), cell: (budget) => <ActButtons label={`Actions on ${budget.name}`} acts={budgetActs(budget, () => {})} done={done ?? (() => {})} /> },
       ]}
     />
@@ -82,4 +83,9 @@ function Name({ name, known, above, exhausted }: { name: string; known: Readonly
       {exhausted && <State state="bad" word="used up" />}
     </span>
   );
+}
+
+function anew(budget: Budget) {
+  if (budget.definition.rolling_ms) return <span class="muted">bit by bit, in {span(budget.definition.rolling_ms)}</span>;
+  return budget.next_reset_at ? <Countdown to={budget.next_reset_at} /> : <span class="muted">never</span>;
 }

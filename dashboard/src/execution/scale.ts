@@ -15,6 +15,8 @@ export interface Piece extends Span {
 
 /** An idle stretch gets at most this part of what the busy ones have together. */
 const IDLE_PART = 0.12;
+/** An idle stretch of this many milliseconds is never compressed, so that work of one millisecond does not look like the most of a day. */
+const IDLE_LEAST_MS = 20;
 
 /** Spans that overlap or touch, as one; in order. */
 function merge(spans: Span[]): Span[] {
@@ -41,7 +43,7 @@ export function pieces(from: number, to: number, busy: Span[]): Piece[] {
   }
   if (at < end) parts.push({ from: at, to: end, busy: false });
   const worked = parts.filter((part) => part.busy).reduce((sum, part) => sum + part.to - part.from, 0);
-  const most = worked > 0 ? Math.max(worked * IDLE_PART, 1) : Infinity;
+  const most = worked > 0 ? Math.max(worked * IDLE_PART, IDLE_LEAST_MS) : Infinity;
   const weights = parts.map((part) => (part.busy ? part.to - part.from : Math.min(part.to - part.from, most)));
   const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
   let left = 0;

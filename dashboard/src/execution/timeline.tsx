@@ -132,7 +132,7 @@ export function Timeline({ execution, attempts, steps }: { execution: View; atte
                     aria-label={bar.title}
                     style={{ left: `min(${left * 100}%, calc(100% - 3px))`, width: `${width * 100}%` }}
                   >
-                    {labelled ? span(bar.to - bar.from) : ""}
+                    {labelled && <span class="tl-span">{span(bar.to - bar.from)}</span>}
                   </span>
                 );
               })}

@@ -58,7 +58,7 @@ export function Gantt({ graph, critical }: { graph: GraphView; critical: Readonl
                   title={title}
                   style={{ left: `min(${left * 100}%, calc(100% - 3px))`, width: `${width * 100}%` }}
                 >
-                  {labelled ? span(bar.to - bar.from) : ""}
+                  {labelled && <span class="tl-span">{span(bar.to - bar.from)}</span>}
                 </span>
               </div>
             </div>

@@ -141,8 +141,11 @@ function Details({ budget }: { budget: Status }) {
   const rows: Fact[] = [
     ["at a hard limit", atHard(budget)],
     ["past a soft limit", definition.on_soft === "none" ? "nothing happens" : "a warning is counted"],
-    ["begins anew", budget.next_reset_at ? <Countdown to={budget.next_reset_at} /> : "never by itself"],
   ];
+  if (definition.rolling_ms) rows.push(["what was spent", `counts for ${span(definition.rolling_ms)}`]);
+  else rows.push(["begins anew", budget.next_reset_at ? <Countdown to={budget.next_reset_at} /> : "never by itself"]);
+  if (definition.per) rows.push(["one for each", definition.per.replace(":", " ")]);
+  if (budget.from_template) rows.push(["made", "by its first use"]);
   if (definition.reset_interval_ms) rows.push(["every", span(definition.reset_interval_ms)]);
   if (budget.window_began_at) rows.push(["counts since", <When at={budget.window_began_at} />]);
   rows.push(

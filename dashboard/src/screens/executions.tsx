@@ -290,7 +290,7 @@ function Row({ item, columns, top, chosen, toggle }: RowProps) {
         {item.node && item.node !== item.kind && <span class="muted"> · {item.node}</span>}
       </span>
       {columns.map((column) => (
-        <span class="wide">{column.cell(item)}</span>
+        <span class={`wide ${column.name}`}>{column.cell(item)}</span>
       ))}
       <When at={item.created_at} />
     </div>

@@ -1,10 +1,9 @@
 // The system: events as they come, the audit, tokens, the deployment.
 
-import { signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
 import { count, exact, many, quote, shortId, span, words } from "../format";
-import { useAsk, useEvents } from "../live";
-import type { DeploymentEvent } from "../live";
+import { type DeploymentEvent, seen, useAsk, useEvents } from "../live";
 import { fetchMetrics } from "../metrics";
 import { total } from "../prometheus";
 import { go, link } from "../router";
@@ -17,15 +16,10 @@ import { detailOf } from "./execution";
 
 const TABS = ["events", "audit", "tokens", "deployment"] as const;
 
-/** Events this page has seen, the newest first. */
-const seen = signal<DeploymentEvent[]>([]);
-const SEEN_MAX = 300;
-
 export function System({ tab }: { tab: string }) {
   const here = TABS.find((one) => one === tab) ?? "events";
-  useEvents((event) => {
-    if (!seen.value.some((one) => one.event_id === event.event_id)) seen.value = [event, ...seen.value].slice(0, SEEN_MAX);
-  });
+  // The stream is open while somebody listens.
+  useEvents(() => undefined);
   const shown = TABS.filter((one) => one === "events" || one === "deployment" || may("admin"));
   return (
     <>
@@ -51,19 +45,25 @@ function Events() {
       keyOf={(item) => item.event_id}
       empty={
         <Empty title="Nothing has happened since this page was opened" command="ff events --follow">
-          Completions, leases and signals of the whole deployment show up here as they happen.
+          Completions, leases, signals, suspensions and passed limits of the whole deployment show up here as they happen.
         </Empty>
       }
       columns={[
         { name: "When", cell: (item) => <When at={item.happened_at} /> },
         { name: "What", cell: (item) => words(item.event.event_type ?? "") },
-        { name: "Execution", cell: (item) => <a href={link(["executions", item.event.execution_id ?? ""])}>{item.event.execution_kind || "execution"}</a> },
+        { name: "About", cell: (item) => <About event={item.event} /> },
         { name: "Namespace", cell: (item) => item.event.namespace },
         { name: "Worker", cell: (item) => item.event.worker_id ?? "" },
         { name: "Detail", cell: (item) => detailOf(item.event) },
       ]}
     />
   );
+}
+
+/** The execution that an event is about, or the budget whose limit was passed. */
+function About({ event }: { event: DeploymentEvent["event"] }) {
+  if (event.breach) return <a href={link(["budgets", event.breach.budget ?? ""])}>{event.breach.budget}</a>;
+  return <a href={link(["executions", event.execution_id ?? ""])}>{event.execution_kind || "execution"}</a>;
 }
 
 function Audit() {

@@ -32,6 +32,9 @@ const STRETCH_MIN_S = 60;
 /** Times in a stretch longer than this are shown with their day. */
 const DAY_S = 86_400;
 
+/** The steps between two numbers along an axis: each can be told in one digit. */
+const STEPS = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** (power - 1))).flat();
+
 /** The words along the axis of time, short enough for their places. */
 function moments(splits: number[]): string[] {
   const long = (splits[splits.length - 1] ?? 0) - (splits[0] ?? 0) > DAY_S;
@@ -64,10 +67,10 @@ export function Chart({ times, series, height = 160, label, unit = "" }: ChartPr
         height,
         legend: { show: false },
         cursor: { show: false },
-        padding: [8, 8, 0, 0],
+        padding: [8, 24, 0, 0],
         axes: [
           { ...axis, space: 90, size: 26, values: (_, splits) => moments(splits) },
-          { ...axis, size: 52, values: (_, splits) => splits.map((value) => `${short(value)}${unit}`) },
+          { ...axis, size: 52, incrs: STEPS, values: (_, splits) => splits.map((value) => `${short(value)}${unit}`) },
         ],
         scales: {
           x: { range: (_, min, max) => [Math.min(min, max - STRETCH_MIN_S), max] },
