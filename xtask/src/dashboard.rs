@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
+use crate::again;
+
 /// Where its source is.
 const SOURCE: &str = "dashboard";
 /// Where its built files are committed, for the server to take in.
@@ -32,7 +34,18 @@ pub(crate) fn check_fresh() -> Result<(), String> {
 pub(crate) fn test(filters: &[&str]) -> Result<(), String> {
     prepare()?;
     finish(Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"]))?;
-    npm(&[&["test", "--silent", "--"], filters].concat())
+    let mut tests = super::bounded("npm");
+    let (status, said) =
+        again::watch(super::plain(tests.args(["test", "--silent", "--"]).args(filters).current_dir(SOURCE)))?;
+    if status.success() {
+        return Ok(());
+    }
+    let files = again::failed_in_node(&said);
+    again::look_again(&files, || {
+        let mut command = super::bounded("node");
+        command.args(["--test", "--test-concurrency=1", "--test-timeout=300000"]).args(&files).current_dir(SOURCE);
+        command
+    })
 }
 
 /// Takes pictures of every screen for the documentation.

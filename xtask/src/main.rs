@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` installs what the tests need and runs all of them; `cargo xtask bench` measures.
 
+mod again;
 mod all;
 mod compare;
 mod dashboard;
@@ -95,10 +96,34 @@ fn test(filters: &[&str]) -> ExitCode {
     if let Err(why) = dashboard::check_fresh() {
         return report(Err(why));
     }
-    let tested = run("cargo", &["test", "--workspace", "--no-fail-fast"]);
+    let tested = test_workspace();
     let checked = sdks::check(&[]);
     let shown = report(dashboard::test(&[]));
     [tested, checked, shown].into_iter().find(|done| *done != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
+}
+
+/// Every Rust test. A few that fail are run again, alone.
+fn test_workspace() -> ExitCode {
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new("cargo");
+        plain(command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments));
+        command
+    };
+    let tested = again::watch(&mut cargo(&[])).and_then(|(status, said)| {
+        if status.success() {
+            return Ok(());
+        }
+        let failed = again::failed_in_cargo(&said);
+        let names: Vec<&str> = failed.iter().map(String::as_str).collect();
+        again::look_again(&failed, || cargo(&[&["--", "--exact", "--test-threads=1"], names.as_slice()].concat()))
+    });
+    match tested {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("the tests: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn report(done: Result<(), String>) -> ExitCode {

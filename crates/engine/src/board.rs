@@ -29,7 +29,7 @@ impl Board {
         Listener { topic, receiver: Some(receiver), board: self.clone() }
     }
 
-    /// Prints what happened, with a word in colour before it.
+    /// Wakes the listeners to a topic.
     pub(crate) fn wake(&self, partition: Partition, key: &Key) {
         if let Some(sender) = self.topics().get(&(partition, key.clone())) {
             sender.send_modify(|count| *count += 1);

@@ -1,8 +1,11 @@
 //! The checks of one SDK: commands whose last line is shown, and the rest only if they fail.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::again;
 
 /// Where an SDK is checked, and with which server.
 pub(super) struct Checks {
@@ -45,17 +48,34 @@ impl Checks {
 
     /// Runs a command and shows its last line; all it said, if it fails.
     pub(super) fn run(&self, what: &str, command: &mut Command) -> Result<(), String> {
-        self.run_showing(1, what, command)
+        let said = self.output(what, command)?;
+        self.summarise(1, what, &said);
+        Ok(())
     }
 
-    /// Runs a command whose summary has several lines.
-    pub(super) fn run_showing(&self, lines: usize, what: &str, command: &mut Command) -> Result<(), String> {
-        let said = self.output(what, command)?;
+    /// Runs tests whose summary has several lines. A few that fail are run again, alone, by the command that `again`
+    /// makes of their names.
+    pub(super) fn run_tests(
+        &self,
+        lines: usize,
+        command: &mut Command,
+        failed: fn(&str) -> BTreeSet<String>,
+        again: impl FnOnce(&BTreeSet<String>) -> Command,
+    ) -> Result<(), String> {
+        let (status, said) = again::watch(command)?;
+        if !status.success() {
+            let failed = failed(&said);
+            again::look_again(&failed, || again(&failed))?;
+        }
+        self.summarise(lines, "tests", &said);
+        Ok(())
+    }
+
+    fn summarise(&self, lines: usize, what: &str, said: &str) {
         let mut summary: Vec<&str> = said.lines().rev().filter(|line| !line.trim().is_empty()).take(lines).collect();
         summary.reverse();
         let summary = if summary.is_empty() { "done".into() } else { summary.join(", ") };
         println!("sdks/{}: {what}: {summary}", self.name);
-        Ok(())
     }
 
     /// Runs a command and gives what it wrote to its standard output; shows all it said, if it fails.

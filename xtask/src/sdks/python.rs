@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Checks, size};
+use crate::again;
 
 /// Builds the wheel, installs it with the pinned tools, and checks it.
 pub(super) fn check(checks: &Checks) -> Result<(), String> {
@@ -24,7 +25,12 @@ pub(super) fn check(checks: &Checks) -> Result<(), String> {
     checks.run("ruff", checks.command(programs.join("ruff")).args(["check"]))?;
     checks.run("ruff", checks.command(programs.join("ruff")).args(["format", "--check"]))?;
     checks.run("mypy", &mut checks.command(programs.join("mypy")))?;
-    checks.run("pytest", &mut checks.command(programs.join("pytest")))
+    let pytest = || checks.command(programs.join("pytest"));
+    checks.run_tests(1, &mut pytest(), again::failed_in_pytest, |failed| {
+        let mut command = pytest();
+        command.args(failed);
+        command
+    })
 }
 
 /// The first Python that is new enough.

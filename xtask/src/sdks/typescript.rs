@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Checks, size};
+use crate::again;
 
 /// The oldest Node that the package supports.
 const NODE_MAJOR_MIN: u32 = 20;
@@ -25,8 +26,15 @@ pub(super) fn check(checks: &Checks) -> Result<(), String> {
     checks.run("tsc", tool("tsc").args(["-p", "tsconfig.json"]))?;
     checks.run("eslint", tool("eslint").args(["src", "test", "examples"]))?;
     let tests = tests(&checks.folder.join("build/test"))?;
-    let mut runner = checks.command("node");
-    checks.run_showing(SUMMARY_LINES, "node --test", runner.args(["--test", "--test-reporter=tap"]).args(tests))?;
+    let runner = |files: &mut dyn Iterator<Item = &Path>| {
+        let mut command = checks.command("node");
+        command.args(["--test", "--test-reporter=tap"]).args(files);
+        command
+    };
+    let mut all = runner(&mut tests.iter().map(PathBuf::as_path));
+    checks.run_tests(SUMMARY_LINES, &mut all, again::failed_in_node, |failed| {
+        runner(&mut failed.iter().map(Path::new))
+    })?;
     load_package(checks)
 }
 
