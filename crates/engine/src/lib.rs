@@ -38,6 +38,7 @@ mod opening;
 mod options;
 mod payload;
 mod providers;
+mod ranks;
 mod reconcile;
 mod registry;
 mod removal;

@@ -26,6 +26,7 @@ use ff_store::{Answer, ConflictReason, Fence, Outcome, Query, Scan, ScanPage, St
 use tokio::sync::Notify;
 
 use crate::env;
+use crate::ranks::Ranks;
 use crate::renewal::Renew;
 use crate::transaction::{Command, Transactor, Tx};
 
@@ -60,20 +61,16 @@ pub(crate) struct Servers {
     ranking: Arc<Ranking>,
 }
 
-/// This engine's rank for each partition, and the servers that the last look found alive.
+/// This engine's ranks, and the servers that the last look found alive.
 #[derive(Default)]
 struct Ranking {
-    ranks: Mutex<BTreeMap<Partition, i64>>,
+    ranks: Ranks,
     /// These are kept for `get_deployment`, which then costs the store nothing.
     known: Mutex<Vec<Server>>,
     changed: Notify,
 }
 
 impl Ranking {
-    fn ranks(&self) -> std::sync::MutexGuard<'_, BTreeMap<Partition, i64>> {
-        self.ranks.lock().expect("no holder of this lock panics")
-    }
-
     fn known(&self) -> std::sync::MutexGuard<'_, Vec<Server>> {
         self.known.lock().expect("no holder of this lock panics")
     }
@@ -170,7 +167,12 @@ impl Servers {
 
     /// How many live servers act on a partition before this one.
     pub(crate) fn rank(&self, partition: Partition) -> i64 {
-        self.ranking.ranks().get(&partition).copied().unwrap_or(0)
+        self.ranking.ranks.of(partition)
+    }
+
+    /// The ranks, for those that look at them often.
+    pub(crate) fn ranks(&self) -> Ranks {
+        self.ranking.ranks.clone()
     }
 
     /// Registers this engine and learns which others are there.
@@ -358,8 +360,7 @@ impl Servers {
             let ahead = living.iter().filter(|other| weight(other, partition) > mine).count();
             (partition, i64::try_from(ahead).unwrap_or(i64::MAX))
         };
-        let ranks: BTreeMap<Partition, i64> = self.transactor.partitions().all().map(rank).collect();
-        if std::mem::replace(&mut *self.ranking.ranks(), ranks.clone()) != ranks {
+        if self.ranking.ranks.replace(self.transactor.partitions().all().map(rank).collect()) {
             self.transactor.due().ranks_changed();
         }
     }

@@ -249,7 +249,7 @@ fn rooms(transactor: Transactor) -> Rooms {
     let secrets = Secrets::new(system.clone());
     let servers = Servers::new(transactor.clone());
     let submissions = Submissions::new(system.clone());
-    let scheduler = Scheduler::new(system.clone());
+    let scheduler = Scheduler::new(system.clone(), servers.ranks());
     let providers = Providers::new(transactor.clone());
     let resolver = Resolver::new(scheduler.clone());
     let bulk = Bulk::new(servers.clone());

@@ -58,7 +58,8 @@ impl Scheduler {
             TryOutcome::Taken(_) => ready.settled(candidate),
             TryOutcome::Aside => ready.put_aside(candidate, now + ASIDE_MS),
             // A parked candidate may be back in its queue by now.
-            TryOutcome::Parked { .. } | TryOutcome::Lost => ready.lost(candidate, now),
+            TryOutcome::Parked { .. } => ready.lost(candidate, now),
+            TryOutcome::Lost => ready.overtaken(candidate, now),
             TryOutcome::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
             TryOutcome::Failed(_) | TryOutcome::Doubtful(_) => {
                 ready.lost(candidate, now);

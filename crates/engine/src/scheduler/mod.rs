@@ -40,6 +40,7 @@ use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
 use crate::env;
 use crate::metrics::ClaimExit;
+use crate::ranks::Ranks;
 use crate::system::SystemDocuments;
 use crate::transaction::Transactor;
 
@@ -70,9 +71,9 @@ struct Memory {
 }
 
 impl Scheduler {
-    pub(crate) fn new(system: SystemDocuments) -> Self {
+    pub(crate) fn new(system: SystemDocuments, ranks: Ranks) -> Self {
         let memory = Memory {
-            ready: Mutex::default(),
+            ready: Mutex::new(Ready::new(ranks)),
             flows: Mutex::default(),
             turn: AtomicUsize::default(),
             usual_commit_us: AtomicI64::default(),

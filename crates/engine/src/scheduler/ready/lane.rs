@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use ff_core::{CapabilitySet, Partition};
 
+use super::NEAR_MS;
 use super::queue::{QueueId, QueueName};
 use super::turns::{Order, Place, Turns};
+use crate::ranks::Ranks;
 
 /// A lane as this engine knows it.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub(super) enum Learning {
 pub(super) struct AwaitedLane {
     /// When a claim last asked for it.
     pub(super) claimed_at: i64,
+    /// Other servers take its work at the same time: until then, this one keeps out of their way.
+    pub(super) contended_until: i64,
     /// When a read of its queues last succeeded.
     pub(super) read_at: Option<i64>,
     /// Partitions in which it may have queues that are not known.
@@ -95,6 +99,12 @@ pub(super) struct Heads {
 impl Heads {
     fn best<'a>(&'a self, kinds: &'a BTreeSet<String>) -> Option<(Place, &'a QueueId)> {
         if kinds.is_empty() { self.all.first() } else { self.served(kinds).filter_map(Order::first).min() }
+    }
+
+    /// The heads up to this score.
+    fn near<'a>(&'a self, kinds: &'a BTreeSet<String>, score: i64) -> Vec<(i64, &'a QueueId)> {
+        let all = kinds.is_empty().then_some(&self.all);
+        all.into_iter().chain(self.served(kinds)).flat_map(|order| order.up_to(score)).collect()
     }
 
     /// The heads of these kinds, and those of queues that hold any kind.
@@ -183,8 +193,27 @@ impl AwaitedLane {
 
     /// The queue with the best head among those that a claimer can take.
     pub(super) fn best<'a>(&'a self, skills: &'a Skills) -> Option<&'a QueueId> {
+        self.best_place(skills).map(|(_, id)| id)
+    }
+
+    fn best_place<'a>(&'a self, skills: &'a Skills) -> Option<(Place, &'a QueueId)> {
+        self.routes_for(skills).filter_map(|heads| heads.best(&skills.kinds)).min()
+    }
+
+    fn routes_for<'a>(&'a self, skills: &'a Skills) -> impl Iterator<Item = &'a Heads> {
         let routes = self.routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route));
-        routes.filter_map(|(_, heads)| heads.best(&skills.kinds)).min().map(|(_, id)| id)
+        routes.map(|(_, heads)| heads)
+    }
+
+    /// The best queue among those of about the best age in whose partition this engine comes first, or the best of all.
+    pub(super) fn near<'a>(&'a self, skills: &'a Skills, ranks: &Ranks) -> Option<&'a QueueId> {
+        let (place, best) = self.best_place(skills)?;
+        let own = |id: &QueueId| ranks.of(id.partition) == 0;
+        if own(best) {
+            return Some(best);
+        }
+        let near = self.routes_for(skills).flat_map(|heads| heads.near(&skills.kinds, place.not_later_than(NEAR_MS)));
+        Some(near.filter(|(_, id)| own(id)).min().map_or(best, |(_, id)| id))
     }
 
     /// Whether there may be something for a claimer to take, or to read in order to know.

@@ -30,6 +30,7 @@ use self::gates::{GateName, Gates};
 use self::lane::{AwaitedLane, Lane, Learning};
 use self::queue::Queue;
 use self::waiting::Waiter;
+use crate::ranks::Ranks;
 
 pub(crate) use self::lane::Skills;
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
@@ -52,6 +53,12 @@ const POSTPONED_MS: i64 = 5_000;
 const BLOCKED_MS: i64 = 1_000;
 /// For so long after a partition failed, others are suspected.
 const TROUBLED_MS: i64 = 10_000;
+/// For so long after another server took what this one tried, this one keeps to partitions in which it comes first.
+const CONTENDED_MS: i64 = 1_000;
+/// Meanwhile it prefers them to work elsewhere that is older by no more than this.
+const NEAR_MS: i64 = 500;
+/// And takes one of so many at the head of a queue in which another comes first.
+const SPREAD: usize = 16;
 /// A read that takes longer than this counts as one that failed, for claims that wait for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
@@ -119,9 +126,17 @@ pub(crate) struct Ready {
     stamp: u64,
     let_go_at: i64,
     troubled_until: i64,
+    ranks: Ranks,
+    /// Grows with every candidate that was taken from among the heads of a queue.
+    spread: u64,
 }
 
 impl Ready {
+    /// Knows nothing, and this engine's ranks.
+    pub(crate) fn new(ranks: Ranks) -> Self {
+        Self { ranks, ..Self::default() }
+    }
+
     /// The store may hold something at this score in this queue.
     pub(crate) fn announce(&mut self, id: &QueueId, score: i64, now: i64) {
         let Some(queue) = self.queue(id, now) else { return };
@@ -238,9 +253,11 @@ impl Ready {
             self.learn_names(criteria, lane, &mut pick, now);
             while pick.candidates.len() < count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
-                let Some(id) = lane.awaited().and_then(|lane| lane.best(&criteria.skills)).cloned() else {
-                    break;
-                };
+                let Some(lane) = lane.awaited() else { break };
+                let contended = now < lane.contended_until;
+                let best =
+                    if contended { lane.near(&criteria.skills, &self.ranks) } else { lane.best(&criteria.skills) };
+                let Some(id) = best.cloned() else { break };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
                 if let Some((_, true)) = queue.head() {
                     if queue.suspect {
@@ -258,7 +275,9 @@ impl Ready {
                     self.relist(&id);
                     continue;
                 }
-                let Some((_, candidate)) = queue.buffer.pop_first() else { break };
+                let spread = contended && self.ranks.of(id.partition) > 0;
+                let Some(candidate) = queue.take(if spread { self.spread } else { 0 }) else { break };
+                self.spread = self.spread.wrapping_add(u64::from(spread));
                 queue.used_at = now;
                 let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
                 self.buffered -= 1;
@@ -404,6 +423,14 @@ impl Ready {
         }
         self.relist(&candidate.queue);
         self.wake_for(&candidate.queue);
+    }
+
+    /// Another server took a candidate. Several that take work in the same order would go on like that.
+    pub(crate) fn overtaken(&mut self, candidate: &Candidate, now: i64) {
+        if let Some(lane) = lane_mut(&mut self.lanes, &candidate.execution.namespace, &candidate.execution.lane) {
+            lane.contended_until = now + CONTENDED_MS;
+        }
+        self.lost(candidate, now);
     }
 
     /// A candidate that was not tried goes back to where it came from.

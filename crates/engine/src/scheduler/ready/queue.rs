@@ -7,6 +7,8 @@ use ff_core::execution::Execution;
 use ff_core::{CapabilitySet, IndexName, Key, Partition};
 use ff_store::{Fence, Version};
 
+use super::SPREAD;
+
 /// An execution that may be claimed, as some read or commit brought it along. The claim's guards decide.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
@@ -142,6 +144,15 @@ impl Queue {
             Contents::Unknown(known) => *known = score.min(*known),
             Contents::Fetching { missed, .. } => *missed = Some(missed.map_or(score, |known| known.min(score))),
         }
+    }
+
+    /// Takes a candidate: the head, or one of those at the head that are as urgent, by the given number.
+    pub(super) fn take(&mut self, number: u64) -> Option<Candidate> {
+        let urgency = self.buffer.values().next()?.execution.priority;
+        let urgent = self.buffer.values().take(SPREAD).take_while(|one| one.execution.priority == urgency).count();
+        let at = usize::try_from(number % u64::try_from(urgent).ok()?).ok()?;
+        let place = self.buffer.keys().nth(at)?.clone();
+        self.buffer.remove(&place)
     }
 
     /// Whether nothing is here and no read of it is under way.

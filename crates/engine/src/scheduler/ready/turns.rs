@@ -12,6 +12,8 @@ const TURN: u64 = 1_000_000;
 const ACCOUNTS_MAX: usize = 1_024;
 /// Scores of one priority lie within so much of each other.
 const BAND: i64 = ff_core::limits::AGING_DEFAULT_MS;
+/// Queues that are looked at for one that is near.
+const NEAR_MAX: usize = 64;
 /// Where the first of them begins: instants of the years 2017 to 2049 are within one band.
 const BAND_BEGINS: i64 = BAND + BAND / 2;
 
@@ -130,6 +132,16 @@ impl Order {
         }
     }
 
+    /// The first queues whose heads have this score or a better one. Where keys take turns, none but the first may be taken.
+    pub(super) fn up_to(&self, score: i64) -> impl Iterator<Item = (i64, &QueueId)> {
+        let heads = match self {
+            Self::ByScore(heads) => Some(heads),
+            Self::ByTurn(_) => None,
+        };
+        let near = heads.into_iter().flatten().take(NEAR_MAX).take_while(move |(head, _)| *head <= score);
+        near.map(|(head, id)| (*head, id))
+    }
+
     /// The place that is to be taken first.
     pub(super) fn first(&self) -> Option<(Place, &QueueId)> {
         match self {
@@ -139,6 +151,13 @@ impl Order {
                 keys.keys.get(key)?.queues.first().map(|(_, id)| (*place, id))
             }
         }
+    }
+}
+
+impl Place {
+    /// The score of work that is so much younger.
+    pub(super) fn not_later_than(self, ms: i64) -> i64 {
+        self.score.saturating_add(ms)
     }
 }
 
