@@ -63,10 +63,10 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
     }
     if !batch.puts.is_empty() && !batch.entries.is_empty() && spoils(Bug::HalfApplied) {
         let half = Batch { entries: Vec::new(), appends: Vec::new(), hints: Vec::new(), leases: Vec::new(), ..batch };
-        world.store.commit(partition, vec![half]).await?;
+        world.store.commit(partition, [half].into()).await?;
         return Err(StoreError::Unavailable("nothing was applied".into()));
     }
-    world.store.commit(partition, vec![batch]).await
+    world.store.commit(partition, [batch].into()).await
 }
 
 /// A commit does not reach the store.

@@ -94,9 +94,10 @@ impl Store for SimStore {
     }
 
     /// A commit that is on its way arrives even if its sender dies meanwhile.
-    async fn commit(&self, partition: Partition, mut batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
         self.reachable(partition).await?;
+        let mut batches = batches.to_vec();
         if self.newer {
             batches.iter_mut().for_each(newer::write);
         }

@@ -115,7 +115,7 @@ async fn commit_until(store: Arc<dyn Store>, counting: Arc<AtomicBool>, stop: Ar
         tokio::task::consume_budget().await;
         let batch = creation();
         let started = Instant::now();
-        let outcomes = store.commit(partition, vec![batch]).await?;
+        let outcomes = store.commit(partition, [batch].into()).await?;
         let took = started.elapsed();
         if !matches!(outcomes.as_slice(), [Outcome::Applied(_)]) {
             return Err(format!("a commit met {outcomes:?}").into());

@@ -144,7 +144,7 @@ impl Store for PostgresStore {
         self.reader.read(partition, queries).await
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         self.writers.commit(partition, batches).await
     }
 

@@ -56,10 +56,8 @@ impl Writers {
     }
 
     /// Hands a call to the writers and waits for its outcomes. A caller that goes away changes nothing.
-    pub(crate) async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
-        for batch in &batches {
-            batch.validate()?;
-        }
+    pub(crate) async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
+        batches.iter().try_for_each(Batch::validate)?;
         let counted = self.counted();
         let touches: Vec<Touches> =
             batches.iter().map(|batch| Touches::of(batch, partition, self.locks, &counted)).collect();
@@ -67,9 +65,9 @@ impl Writers {
         // Independent batches need not wait for each other.
         let part = if entangled { batches.len().max(1) } else { GROUP_BATCHES_MAX };
         let mut answers = Vec::with_capacity(1);
-        let (mut batches, mut touches) = (batches.into_iter().peekable(), touches.into_iter());
-        while batches.peek().is_some() {
-            let batches: Vec<Batch> = batches.by_ref().take(part).collect();
+        let mut touches = touches.into_iter();
+        for batches in batches.chunks(part) {
+            let batches = batches.to_vec();
             let (reply, answer) = oneshot::channel();
             let bytes = batches.iter().map(Batch::bytes).sum();
             let touches = touches.by_ref().take(part).collect();

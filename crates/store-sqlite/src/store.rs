@@ -153,7 +153,7 @@ impl Store for SqliteStore {
         answered.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the reading thread ended".into())))
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         for batch in &batches {
             batch.validate()?;
         }

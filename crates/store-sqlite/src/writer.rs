@@ -27,13 +27,13 @@ const GATHER_MAX: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Job {
     partition: Partition,
-    batches: Vec<Batch>,
+    batches: Arc<[Batch]>,
     bytes: usize,
     answer: oneshot::Sender<Result<Vec<Outcome>>>,
 }
 
 impl Job {
-    pub(crate) fn new(partition: Partition, batches: Vec<Batch>) -> (Self, oneshot::Receiver<Result<Vec<Outcome>>>) {
+    pub(crate) fn new(partition: Partition, batches: Arc<[Batch]>) -> (Self, oneshot::Receiver<Result<Vec<Outcome>>>) {
         let (answer, answered) = oneshot::channel();
         let bytes = batches.iter().map(Batch::bytes).sum();
         (Self { partition, batches, bytes, answer }, answered)

@@ -70,7 +70,7 @@ fn be_the_victim(address: &str) {
 async fn commit_without_end(store: Arc<SqliteStore>, next: Arc<AtomicU64>) {
     loop {
         let n = next.fetch_add(1, Ordering::Relaxed);
-        let outcomes = store.commit(HERE, vec![batch(n)]).await.unwrap();
+        let outcomes = store.commit(HERE, [batch(n)].into()).await.unwrap();
         let Outcome::Applied(applied) = &outcomes[0] else {
             panic!("{n} met {outcomes:?}");
         };

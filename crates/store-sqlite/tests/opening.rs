@@ -56,7 +56,7 @@ async fn a_damaged_page_is_reported_and_never_a_panic() {
     let path = directory.path().join("ff.db");
     let key = Key::from_bytes(*b"x1");
     let store = open(&Options::new(&path)).unwrap();
-    store.commit(HERE, vec![create(&key, 1)]).await.unwrap();
+    store.commit(HERE, [create(&key, 1)].into()).await.unwrap();
     store.close().await;
     let mut content = std::fs::read(&path).unwrap();
     content[4096..].fill(0xa5);
@@ -166,7 +166,7 @@ async fn what_was_committed_is_there_after_reopening() {
     let path = directory.path().join("ff.db");
     let key = Key::from_bytes(*b"x1");
     let store = open(&Options::new(&path)).unwrap();
-    let outcomes = store.commit(HERE, vec![create(&key, 1)]).await.unwrap();
+    let outcomes = store.commit(HERE, [create(&key, 1)].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
     store.close().await;
     let store = open(&Options::new(&path)).unwrap();
@@ -182,7 +182,7 @@ async fn a_closed_store_answers_what_it_accepted_and_refuses_the_rest() {
     let calls: Vec<_> = (1..=100u128)
         .map(|n| {
             let store = store.clone();
-            tokio::spawn(async move { store.commit(HERE, vec![create(&Key::from_bytes(n.to_be_bytes()), n)]).await })
+            tokio::spawn(async move { store.commit(HERE, [create(&Key::from_bytes(n.to_be_bytes()), n)].into()).await })
         })
         .collect();
     let mut calls = calls.into_iter();
@@ -195,7 +195,7 @@ async fn a_closed_store_answers_what_it_accepted_and_refuses_the_rest() {
             Err(error) => assert!(matches!(error, StoreError::Unavailable(_)), "{error}"),
         }
     }
-    let late = store.commit(HERE, vec![create(&Key::from_bytes(*b"late"), 7)]).await;
+    let late = store.commit(HERE, [create(&Key::from_bytes(*b"late"), 7)].into()).await;
     assert!(matches!(late, Err(StoreError::Unavailable(_))));
     assert!(matches!(store.read(HERE, vec![]).await, Err(StoreError::Unavailable(_))));
     assert_eq!(hints.next().await, None::<Signal>);
@@ -217,7 +217,7 @@ async fn time_goes_on_in_a_file_that_is_ahead_of_the_system() {
     assert!((ahead..ahead + 60_000).contains(&first), "it went back, or far ahead: {}", first - ahead);
     let passes = async { while store.read(HERE, vec![]).await.unwrap().at < first + 20 {} };
     tokio::time::timeout(std::time::Duration::from_secs(20), passes).await.expect("it does not stand still");
-    let outcomes = store.commit(HERE, vec![create(&Key::from_bytes(*b"x1"), 1)]).await.unwrap();
+    let outcomes = store.commit(HERE, [create(&Key::from_bytes(*b"x1"), 1)].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().unwrap().at >= first + 20);
     store.close().await;
 }
@@ -255,7 +255,7 @@ async fn neither_a_hard_link_nor_a_removed_lock_file_lets_a_second_process_in() 
     let link = directory.path().join("link.db");
     let key = Key::from_bytes(*b"x1");
     let store = open(&Options::new(&path)).unwrap();
-    store.commit(HERE, vec![create(&key, 1)]).await.unwrap();
+    store.commit(HERE, [create(&key, 1)].into()).await.unwrap();
     std::fs::hard_link(&path, &link).unwrap();
     assert!(matches!(refusal(&link), StoreError::Locked(_)), "a second name, here");
     let told = told_elsewhere(&link);
@@ -270,7 +270,7 @@ async fn neither_a_hard_link_nor_a_removed_lock_file_lets_a_second_process_in() 
     drop(other);
     assert_eq!(count, 1);
     assert!(directory.path().join("ff.db-wal").exists(), "the last to leave removes the log, and we have not left");
-    store.commit(HERE, vec![create(&Key::from_bytes(*b"x2"), 2)]).await.unwrap();
+    store.commit(HERE, [create(&Key::from_bytes(*b"x2"), 2)].into()).await.unwrap();
     store.close().await;
     assert_eq!(told_elsewhere(&path), "it is open");
 }

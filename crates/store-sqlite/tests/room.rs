@@ -44,7 +44,7 @@ async fn a_full_file_refuses_whole_batches_and_heals() {
     let store = open(&Options { max_pages: Some(200), ..Options::new(&path) }).unwrap();
     let mut stored = 0;
     let error = loop {
-        match store.commit(HERE, vec![with_blob(stored + 1, 50_000)]).await {
+        match store.commit(HERE, [with_blob(stored + 1, 50_000)].into()).await {
             Ok(outcomes) => assert!(applied(outcomes)),
             Err(error) => break error,
         }
@@ -62,8 +62,8 @@ async fn a_full_file_refuses_whole_batches_and_heals() {
     relief.guards.push(Guard::Version(key(1), CommandId(Uuid::from_u128(1))));
     relief.deletes.push(key(1));
     relief.blobs.push(BlobChange { key: key(1), bytes: None });
-    assert!(applied(store.commit(HERE, vec![relief]).await.unwrap()));
-    assert!(applied(store.commit(HERE, vec![with_blob(stored + 1, 50_000)]).await.unwrap()));
+    assert!(applied(store.commit(HERE, [relief].into()).await.unwrap()));
+    assert!(applied(store.commit(HERE, [with_blob(stored + 1, 50_000)].into()).await.unwrap()));
     store.close().await;
 }
 
@@ -76,7 +76,7 @@ async fn a_call_that_does_not_fit_harms_no_neighbour() {
         .map(|n| {
             let store = store.clone();
             let batch = if n % 10 == 0 { with_blob(n, 1_000_000) } else { create(n, None) };
-            (n, tokio::spawn(async move { store.commit(HERE, vec![batch]).await }))
+            (n, tokio::spawn(async move { store.commit(HERE, [batch].into()).await }))
         })
         .collect();
     for (n, call) in calls {
@@ -100,7 +100,7 @@ async fn expired_documents_leave_the_file_in_the_wake_of_commits() {
     let batches: Vec<Batch> = (1..=500).map(|n| create(n, Some(1))).collect();
     assert!(applied(store.commit(HERE, batches).await.unwrap()));
     for n in 1_001..=1_004 {
-        assert!(applied(store.commit(HERE, vec![create(n, None)]).await.unwrap()));
+        assert!(applied(store.commit(HERE, [create(n, None)].into()).await.unwrap()));
     }
     store.close().await;
     assert_eq!(rows(&path, "documents"), 4);
@@ -118,15 +118,15 @@ async fn a_long_log_goes_at_once_and_its_name_starts_anew() {
         batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 0 });
         batch
     };
-    assert!(applied(store.commit(HERE, vec![append(1_500)]).await.unwrap()));
+    assert!(applied(store.commit(HERE, [append(1_500)].into()).await.unwrap()));
     let mut trim = Batch::new(CommandId(Uuid::from_u128(2)));
     trim.trims.push(Trim { log: log.clone(), before: u64::MAX });
-    assert!(applied(store.commit(HERE, vec![trim, append(1)]).await.unwrap()));
+    assert!(applied(store.commit(HERE, [trim, append(1)].into()).await.unwrap()));
     let reading: &dyn Store = &*store;
     let page = reading.log(HERE, log.clone(), LogStart::After(0), 10).await.unwrap();
     assert_eq!((page.records.len(), page.first, page.next), (1, 1, 2));
     for _ in 0..8 {
-        assert!(applied(store.commit(HERE, vec![append(1)]).await.unwrap()));
+        assert!(applied(store.commit(HERE, [append(1)].into()).await.unwrap()));
     }
     store.close().await;
     assert_eq!((rows(&path, "records"), rows(&path, "garbage")), (9, 0));
@@ -142,7 +142,7 @@ async fn a_capped_log_keeps_its_newest_and_stays_small() {
         let mut batch = Batch::new(CommandId(Uuid::from_u128(1)));
         let records = vec![Bytes::copy_from_slice(&n.to_be_bytes())];
         batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 50 });
-        assert!(applied(store.commit(HERE, vec![batch]).await.unwrap()));
+        assert!(applied(store.commit(HERE, [batch].into()).await.unwrap()));
     }
     let reading: &dyn Store = &*store;
     let page = reading.log(HERE, log, LogStart::Before(u64::MAX), 1_000).await.unwrap();
@@ -203,7 +203,7 @@ async fn readers_that_never_pause_do_not_let_the_log_grow_without_end() {
         .collect();
     let mut longest = 0;
     for n in 1_001..=1_200 {
-        assert!(applied(store.commit(HERE, vec![with_blob(n, 100_000)]).await.unwrap()));
+        assert!(applied(store.commit(HERE, [with_blob(n, 100_000)].into()).await.unwrap()));
         longest = longest.max(wal_bytes(&path));
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -219,14 +219,14 @@ async fn a_lock_of_another_program_costs_all_who_wait_its_time_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ff.db");
     let store = open(&Options::new(&path)).unwrap();
-    assert!(applied(store.commit(HERE, vec![create(1, None)]).await.unwrap()));
+    assert!(applied(store.commit(HERE, [create(1, None)].into()).await.unwrap()));
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let started = std::time::Instant::now();
     let calls: Vec<_> = (2..=21)
         .map(|n| {
             let store = store.clone();
-            tokio::spawn(async move { store.commit(HERE, vec![create(n, None)]).await })
+            tokio::spawn(async move { store.commit(HERE, [create(n, None)].into()).await })
         })
         .collect();
     for call in calls {
@@ -236,6 +236,6 @@ async fn a_lock_of_another_program_costs_all_who_wait_its_time_once() {
     let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(15), "twenty callers were kept waiting for {took:?}");
     other.execute_batch("ROLLBACK").unwrap();
-    assert!(applied(store.commit(HERE, vec![create(2, None)]).await.unwrap()));
+    assert!(applied(store.commit(HERE, [create(2, None)].into()).await.unwrap()));
     store.close().await;
 }

@@ -130,7 +130,7 @@ impl Store for ValkeyStore {
         }
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);

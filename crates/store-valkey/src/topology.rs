@@ -1,6 +1,7 @@
 //! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -331,17 +332,41 @@ fn join_address(asked: &str, host: &str, port: &str) -> String {
 
 /// The hash slot of a partition's keys: CRC-16 (XMODEM) of what stands in the braces.
 pub(crate) fn slot_of(partition: Partition) -> u16 {
-    let tag = partition.to_string();
-    let inner = tag.trim_matches(['{', '}']);
-    let mut crc: u16 = 0;
-    for byte in inner.bytes() {
-        crc ^= u16::from(byte) << 8;
-        for _ in 0..8 {
-            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
-        }
-    }
-    crc % SLOTS
+    let mut crc = Crc(0);
+    // It is asked for many times a task, so nothing is allocated for it. Adding to a number cannot fail.
+    let _ = write!(crc, "{partition}");
+    crc.0 % SLOTS
 }
+
+/// The sum of what is written to it, less the braces.
+struct Crc(u16);
+
+impl std::fmt::Write for Crc {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        for byte in text.bytes().filter(|byte| !matches!(byte, b'{' | b'}')) {
+            let [high, _] = self.0.to_be_bytes();
+            self.0 = (self.0 << 8) ^ CRC_OF_BYTE[usize::from(high ^ byte)];
+        }
+        Ok(())
+    }
+}
+
+/// What each byte adds to a sum.
+const CRC_OF_BYTE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let mut crc = byte << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte as usize] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

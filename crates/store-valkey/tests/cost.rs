@@ -125,7 +125,7 @@ async fn commit_all(store: &Arc<ValkeyStore>, server: &Server, name: &str, batch
             let store = store.clone();
             tokio::spawn(async move {
                 for number in (first..EXECUTIONS).step_by(64) {
-                    let outcomes = store.commit(partition(number), vec![batch(number)]).await.expect("it answers");
+                    let outcomes = store.commit(partition(number), [batch(number)].into()).await.expect("it answers");
                     assert!(matches!(outcomes[..], [Outcome::Applied(_)]), "{outcomes:?}");
                 }
             })

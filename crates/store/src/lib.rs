@@ -25,6 +25,8 @@ pub use hints::{Hint, HintSender, Hints, Signal};
 pub use look::{Layout, Look};
 pub use query::{Answer, Answers, IndexEntry, LogPage, LogRecord, LogStart, Query, Scan, ScanPage, StoredDocument};
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use ff_core::{IndexName, Key, Partition, PartitionConfig};
 
@@ -62,7 +64,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// An `Err` speaks of the whole call; [`StoreError::outcome_unknown`] says whether some batches may have been
     /// applied all the same. Repeating the call is then safe: a batch that was applied meets its own command id.
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>>;
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>>;
 
     /// Answers when everything that a read of the partition has shown before the call is as lasting as an acknowledged
     /// commit. An answer from a read alone ("it was done before") goes through it: the commit that it speaks of may

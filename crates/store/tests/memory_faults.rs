@@ -74,7 +74,7 @@ fn create(number: u128, name: &str) -> Batch {
 }
 
 fn commit(store: &MemoryStore, batch: Batch) -> ff_store::Result<Outcome> {
-    now(store.commit(HERE, vec![batch])).map(|mut outcomes| outcomes.remove(0))
+    now(store.commit(HERE, [batch].into())).map(|mut outcomes| outcomes.remove(0))
 }
 
 fn body(store: &MemoryStore, name: &str) -> Option<Bytes> {
@@ -136,7 +136,7 @@ fn a_full_store_takes_relief_alone() {
     assert!(matches!(commit(&store, delete.clone()), Err(StoreError::Full(_))));
     let relief = Batch { relief: true, ..delete };
     script.then(Fault::Full);
-    let mixed = now(store.commit(HERE, vec![relief.clone(), create(3, "b")]));
+    let mixed = now(store.commit(HERE, [relief.clone(), create(3, "b")].into()));
     assert!(matches!(mixed, Err(StoreError::Full(_))));
     assert!(body(&store, "a").is_some() && body(&store, "b").is_none());
     script.then(Fault::Full);
@@ -177,7 +177,7 @@ fn a_call_waits_before_and_after_it_is_applied() {
     let (store, script) = store();
     let (before, after) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     script.then(Plan { before: Some(pause(&before)), after: Some(pause(&after)), ..Plan::default() });
-    let mut call = pin!(store.commit(HERE, vec![create(1, "a")]));
+    let mut call = pin!(store.commit(HERE, [create(1, "a")].into()));
     assert!(poll(&mut call).is_pending());
     assert_eq!(body(&store, "a"), None, "nothing is applied before the first pause is over");
     before.store(true, Ordering::SeqCst);
@@ -193,7 +193,7 @@ fn a_caller_that_is_gone_before_the_commit_leaves_nothing() {
     let never = Arc::new(AtomicBool::new(false));
     script.then(Plan { before: Some(pause(&never)), ..Plan::default() });
     {
-        let mut call = pin!(store.commit(HERE, vec![create(1, "a")]));
+        let mut call = pin!(store.commit(HERE, [create(1, "a")].into()));
         assert!(poll(&mut call).is_pending());
     }
     assert_eq!(body(&store, "a"), None);
@@ -275,7 +275,7 @@ fn everything_stored_can_be_looked_at() {
     batch.entries.push(EntryChange::Set { index: index.clone(), member: key("a"), score: 7 });
     batch.puts[0].expires_at = Some(1);
     commit(&store, batch).unwrap();
-    now(store.commit(Partition::SYSTEM, vec![create(2, "b")])).unwrap();
+    now(store.commit(Partition::SYSTEM, [create(2, "b")].into())).unwrap();
     store.inspect(|contents| {
         let partitions: Vec<Partition> = contents.partitions().map(|(partition, _)| partition).collect();
         assert_eq!(partitions, [HERE, Partition::SYSTEM]);
@@ -294,10 +294,10 @@ fn one_partition_forgets_alone_and_keeps_its_own_time() {
     let shown = Arc::clone(&clocks);
     let clock = move |partition: Partition| shown.load(Ordering::SeqCst) + i64::from(partition.number);
     let store = MemoryStore::with_partition_clocks(Arc::new(clock));
-    now(store.commit(HERE, vec![put(1, Guard::Absent(key("a")), "kept")])).unwrap();
+    now(store.commit(HERE, [put(1, Guard::Absent(key("a")), "kept")].into())).unwrap();
     let replica = store.snapshot();
     for partition in [HERE, elsewhere] {
-        now(store.commit(partition, vec![put(2, Guard::Absent(key("b")), "late")])).unwrap();
+        now(store.commit(partition, [put(2, Guard::Absent(key("b")), "late")].into())).unwrap();
     }
     store.restore_partition(HERE, replica.partition(HERE).cloned().unwrap());
     let has =

@@ -14,7 +14,7 @@ async fn pin(store: &Arc<dyn Store>) {
         Put { key: deployment.key(), body: deployment.encode().into(), fence: Fence::default(), expires_at: None };
     let batch =
         Batch { guards: vec![Guard::Absent(deployment.key())], puts: vec![put], ..Batch::new(CommandId::default()) };
-    let outcomes = store.commit(Partition::SYSTEM, vec![batch]).await.unwrap();
+    let outcomes = store.commit(Partition::SYSTEM, [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
 

@@ -346,14 +346,14 @@ impl Transactor {
         partition: Partition,
         mut prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
-        let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         // When the first of several tries was sent: what was applied unseen was applied no earlier.
         let first_sent_at = self.now_in(partition);
         let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
-            let committing = self.commit_batches(partition, batches.clone());
+            let committing = self.commit_batches(partition, Arc::clone(&batches));
             let committed = if sent_before {
                 // Its effect is not known anyway, so it need not be waited for.
                 let left = (give_up_at - self.env().now_ms()).max(1);
@@ -404,7 +404,7 @@ impl Transactor {
     /// Sends prepared batches of one partition in one call, once. For callers that take a conflict as an answer like
     /// any other: it is not counted.
     pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
-        let batches: Vec<Batch> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         let started = self.env().now_us();
         let outcomes = self.store().commit(partition, batches).await?;
         self.metrics().commit(self.env().now_us() - started);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use ff_core::{Partition, limits};
@@ -33,7 +33,7 @@ struct State {
 /// One commit of one part.
 struct Waiting {
     partition: Partition,
-    batches: Vec<Batch>,
+    batches: Arc<[Batch]>,
     answer: oneshot::Sender<Committed>,
 }
 
@@ -50,7 +50,7 @@ impl Gathering {
     }
 
     /// Commits batches together with what others bring, or by themselves once the call has ended.
-    pub(super) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Vec<Batch>) -> Committed {
+    pub(super) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Arc<[Batch]>) -> Committed {
         let (answer, committed) = oneshot::channel();
         if let Err(alone) = self.leave(Waiting { partition, batches, answer }) {
             return store.commit(partition, alone.batches).await;
@@ -174,7 +174,6 @@ async fn send_alone(store: &dyn Store, one: Waiting) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use ff_core::{CommandId, Key};
@@ -201,12 +200,12 @@ mod tests {
         }
     }
 
-    fn create(number: u8) -> Vec<Batch> {
+    fn create(number: u8) -> Arc<[Batch]> {
         let key = Key::new(b'x', &[&[number; 16]]);
         let mut batch = Batch::new(CommandId(Uuid::from_u128(u128::from(number) + 1)));
         batch.guards.push(Guard::Absent(key.clone()));
         batch.puts.push(Put { key, body: vec![number].into(), fence: Fence::default(), expires_at: None });
-        vec![batch]
+        [batch].into()
     }
 
     #[tokio::test]

@@ -117,7 +117,7 @@ impl Transactor {
     pub(super) fn commit_batches(
         &self,
         partition: Partition,
-        batches: Vec<Batch>,
+        batches: Arc<[Batch]>,
     ) -> BoxFuture<'_, std::result::Result<Vec<Outcome>, StoreError>> {
         match &self.1 {
             Some(gathering) => Box::pin(gathering.commit(self.store(), partition, batches)),

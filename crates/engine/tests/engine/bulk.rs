@@ -176,7 +176,7 @@ impl Store for Mortal {
         self.store.read(partition, queries).await
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> ff_store::Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> ff_store::Result<Vec<Outcome>> {
         // Heartbeats come and go, and are not what the test is about.
         let is_heartbeat = |batch: &Batch| batch.puts.is_empty() && batch.deletes.is_empty();
         let left = match batches.iter().all(is_heartbeat) {

@@ -31,7 +31,7 @@ impl Store for Replicated {
         self.inner.read(partition, queries).await
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         self.inner.commit(partition, batches).await
     }
 

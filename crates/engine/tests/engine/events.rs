@@ -99,7 +99,7 @@ async fn a_cursor_older_than_the_log_is_told_of_the_gap() {
     let mut batch = ff_store::Batch::new(ff_core::CommandId::default());
     batch.trims.push(ff_store::Trim { log, before: 9 });
     let store: &dyn ff_store::Store = h.store.as_ref();
-    store.commit(ff_core::Partition::flow(0), vec![batch]).await.unwrap();
+    store.commit(ff_core::Partition::flow(0), [batch].into()).await.unwrap();
     let page = h.must::<ListEvents>(json!({ "cursor": old })).await;
     assert!(page.gap);
     assert_eq!(page.items.len(), 4);
@@ -129,7 +129,7 @@ async fn trim(h: &Harness, before: u64) {
     let mut batch = ff_store::Batch::new(ff_core::CommandId::default());
     batch.trims.push(ff_store::Trim { log: ff_core::Key::from_bytes(*b"E"), before });
     let store: &dyn ff_store::Store = h.store.as_ref();
-    store.commit(ff_core::Partition::flow(0), vec![batch]).await.unwrap();
+    store.commit(ff_core::Partition::flow(0), [batch].into()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

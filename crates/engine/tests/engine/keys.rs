@@ -50,7 +50,7 @@ async fn a_key_that_passes_to_another_keeps_what_a_newer_version_wrote_beside_it
     let mut batch = Batch::new(CommandId::mint(&Mint { now_ms: 1, random: [7; 10] }));
     batch.guards.push(Guard::Version(key.clone(), raw.version));
     batch.puts.push(Put { key, body: body.into(), fence: raw.fence, expires_at: None });
-    let outcomes = h.store.commit(partition, vec![batch]).await.unwrap();
+    let outcomes = h.store.commit(partition, [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
     let second = debounced(&h, 2).await;
     assert!(second.superseded.is_some());

@@ -97,7 +97,7 @@ async fn rewrite(h: &Harness, id: &ExecutionId, document: Option<&Execution>, en
         batch.puts.push(Put { key, body: document.encode().into(), fence: stored.fence, expires_at: None });
     }
     batch.entries = entries;
-    let outcomes = store.commit(id.partition(), vec![batch]).await.unwrap();
+    let outcomes = store.commit(id.partition(), [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
 

@@ -111,7 +111,7 @@ async fn tamper(h: &Harness, id: ExecutionId, change: impl FnOnce(&mut Execution
         fence: found.fence,
         expires_at: None,
     });
-    let outcomes = store.commit(Partition::flow(0), vec![batch]).await.unwrap();
+    let outcomes = store.commit(Partition::flow(0), [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
 

@@ -233,7 +233,7 @@ async fn a_slot_whose_claim_the_store_forgot_is_freed_by_the_reconciler() {
         }
         batch.puts.push(Put { key, body, fence: Default::default(), expires_at: None });
     }
-    let outcomes = (h.store.as_ref() as &dyn Store).commit(quota, vec![batch]).await.unwrap();
+    let outcomes = (h.store.as_ref() as &dyn Store).commit(quota, [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
     let second = submit(&h, json!({})).await;
     assert!(claim_now(&h).await.is_none(), "the quota is full");

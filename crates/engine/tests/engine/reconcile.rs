@@ -17,7 +17,7 @@ async fn damage(h: &Harness, key: &Key, change: EntryChange) {
     let mut batch = Batch::new(ff_core::CommandId::default());
     batch.guards.push(Guard::Version(key.clone(), version));
     batch.entries.push(change);
-    let outcomes = store.commit(Partition::flow(0), vec![batch]).await.unwrap();
+    let outcomes = store.commit(Partition::flow(0), [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
 

@@ -88,13 +88,14 @@ impl Store for Seat {
         self.store.read(partition, queries).await
     }
 
-    async fn commit(&self, partition: Partition, mut batches: Vec<Batch>) -> ff_store::Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> ff_store::Result<Vec<Outcome>> {
         let of_holders = batches.iter().all(|batch| batch.guards.iter().any(|guard| matches!(guard, Guard::Live(_))));
         self.reach(if of_holders && partition != Partition::SYSTEM { DEAD } else { DIES }).await;
+        let mut batches = batches.to_vec();
         if self.muted.load(Ordering::SeqCst) {
             batches.iter_mut().for_each(|batch| batch.hints.clear());
         }
-        self.store.commit(partition, batches).await
+        self.store.commit(partition, batches.into()).await
     }
 
     fn watch(&self) -> Hints {

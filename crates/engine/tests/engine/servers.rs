@@ -72,7 +72,7 @@ async fn the_trace_of_a_server_that_died_alone_is_removed() {
     }
     let member = index::Due::Lease.member(&ghost.key());
     batch.leases.push(LeaseChange { key: ghost.key(), ttl_ms: Some(LONE_TTL_MS), index: index::due(), member });
-    let outcomes = (h.store.as_ref() as &dyn Store).commit(Partition::SYSTEM, vec![batch]).await.unwrap();
+    let outcomes = (h.store.as_ref() as &dyn Store).commit(Partition::SYSTEM, [batch].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
     h.pass(120_000).await;
     assert!(registered(&h).iter().all(|(id, ttl_ms)| id != "ghost" && *ttl_ms == LONE_TTL_MS), "{:?}", registered(&h));

@@ -218,7 +218,7 @@ async fn a_half_installed_secret_is_repaired() {
     let mut batch = Batch::new(ff_core::CommandId::default());
     batch.guards.push(Guard::Version(key, before.version));
     batch.puts.push(Put { key: half.key(), body: half.encode().into(), fence: Fence::default(), expires_at: None });
-    let outcomes = store.commit(Partition::SYSTEM, vec![batch]).await.unwrap();
+    let outcomes = store.commit(Partition::SYSTEM, [batch].into()).await.unwrap();
     assert!(matches!(outcomes[..], [Outcome::Applied(_)]), "{outcomes:?}");
     restarted(&h, None).await.unwrap();
     let repaired = stored_secrets(&h).await;

@@ -26,7 +26,7 @@ async fn damage(h: &Harness, wanted: impl Fn(&Key) -> bool) -> usize {
         let body = bytes::Bytes::from_static(b"\x02torn");
         batch.puts.push(Put { key: key.clone(), body, fence: raw.fence, expires_at: None });
         let store: &dyn Store = h.store.as_ref();
-        let outcomes = store.commit(Partition::flow(0), vec![batch]).await.unwrap();
+        let outcomes = store.commit(Partition::flow(0), [batch].into()).await.unwrap();
         assert!(outcomes[0].clone().applied().is_some());
     }
     found.len()

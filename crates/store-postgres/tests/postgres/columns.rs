@@ -29,7 +29,7 @@ async fn columns_follow_the_document() {
         puts: vec![put(&key("a"), "completed")],
         ..Batch::new(command())
     };
-    store.commit(PARTITION, vec![created, changed]).await.unwrap();
+    store.commit(PARTITION, [created, changed].into()).await.unwrap();
     let client = connect(&url).await;
     let row = client
         .query_one(

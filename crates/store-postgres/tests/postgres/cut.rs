@@ -110,7 +110,7 @@ async fn a_commit_cut_in_the_middle_has_one_effect() {
         } else {
             scissors.arm(Way::Reply, spread % 400)
         };
-        let first = store.commit(PARTITION, vec![batch.clone()]).await;
+        let first = store.commit(PARTITION, [batch.clone()].into()).await;
         cut += usize::from(scissors.disarm());
         let outcome = match first {
             Ok(outcomes) => outcomes,
@@ -136,7 +136,7 @@ async fn a_commit_cut_in_the_middle_has_one_effect() {
 /// Repeats the command until the store says what became of it.
 async fn repeat(store: &dyn Store, batch: &Batch) -> Vec<Outcome> {
     loop {
-        match store.commit(PARTITION, vec![batch.clone()]).await {
+        match store.commit(PARTITION, [batch.clone()].into()).await {
             Ok(outcomes) => return outcomes,
             Err(error) => assert!(error.retryable(), "{error:?}"),
         }

@@ -34,7 +34,7 @@ async fn a_reader_that_follows_concurrent_appends_misses_nothing() {
                 for n in 0..COMMITS_EACH {
                     let record = append("events", &format!("{appender}-{n}"), None);
                     let batch = Batch { appends: vec![record], ..Batch::new(command()) };
-                    store.commit(PARTITION, vec![batch]).await.unwrap();
+                    store.commit(PARTITION, [batch].into()).await.unwrap();
                 }
             })
         })
@@ -67,7 +67,7 @@ async fn a_foreign_transaction_does_not_hold_readers_back() {
     // As a long data migration of another program would, in any database of the server.
     foreign.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
     let batch = Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
-    store.commit(PARTITION, vec![batch]).await.unwrap();
+    store.commit(PARTITION, [batch].into()).await.unwrap();
     let seen = timeout(TEST_TIMEOUT, async {
         loop {
             let records = all_behind(&*store, 0).await;
@@ -84,13 +84,13 @@ async fn a_foreign_transaction_does_not_hold_readers_back() {
 async fn numbers_go_on_after_everything_was_trimmed() {
     let store = open(&Server::shared().create_database("events_trimmed")).await;
     let append = || Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
-    store.commit(PARTITION, vec![append(), append()]).await.unwrap();
+    store.commit(PARTITION, [append(), append()].into()).await.unwrap();
     let page = timeout(TEST_TIMEOUT, shown(&*store, 2)).await.expect("both show");
     let trim = ff_store::Trim { log: key("events"), before: page.next };
-    store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
+    store.commit(PARTITION, [Batch { trims: vec![trim], ..Batch::new(command()) }].into()).await.unwrap();
     let empty = store.log(PARTITION, key("events"), LogStart::After(0), 10).await.unwrap();
     assert_eq!((empty.records.len(), empty.first, empty.next), (0, page.next, page.next));
-    store.commit(PARTITION, vec![append()]).await.unwrap();
+    store.commit(PARTITION, [append()].into()).await.unwrap();
     let page = timeout(TEST_TIMEOUT, shown(&*store, 1)).await.expect("it shows");
     assert!(page.records[0].sequence >= empty.next);
 }
@@ -114,18 +114,18 @@ async fn a_reader_at_the_end_of_a_log_learns_that_nothing_was_removed_unread() {
         let append = ff_store::Append { log: key(log), records, expected: None, cap };
         Batch { appends: vec![append], ..Batch::new(command()) }
     };
-    store.commit(PARTITION, vec![appending("events", 3, 0)]).await.unwrap();
+    store.commit(PARTITION, [appending("events", 3, 0)].into()).await.unwrap();
     let read = timeout(TEST_TIMEOUT, shown(&*store, 3)).await.expect("they show").records[2].sequence;
     // Numbers of another log lie between what was read and what comes next.
-    store.commit(PARTITION, vec![appending("other", 50, 0)]).await.unwrap();
-    store.commit(PARTITION, vec![appending("events", 2, 0)]).await.unwrap();
+    store.commit(PARTITION, [appending("other", 50, 0)].into()).await.unwrap();
+    store.commit(PARTITION, [appending("events", 2, 0)].into()).await.unwrap();
     let trim = ff_store::Trim { log: key("events"), before: read + 1 };
-    store.commit(PARTITION, vec![Batch { trims: vec![trim], ..Batch::new(command()) }]).await.unwrap();
+    store.commit(PARTITION, [Batch { trims: vec![trim], ..Batch::new(command()) }].into()).await.unwrap();
     let page = timeout(TEST_TIMEOUT, shown(&*store, 2)).await.expect("the later ones show");
     assert!(page.first > read + 1, "numbers skip");
     assert_eq!(page.removed_up_to, read, "all that was removed was read");
     // A cap removes more, in the background.
-    store.commit(PARTITION, vec![appending("events", 300, 10)]).await.unwrap();
+    store.commit(PARTITION, [appending("events", 300, 10)].into()).await.unwrap();
     let capped = timeout(TEST_TIMEOUT, async {
         loop {
             let page = store.log(PARTITION, key("events"), LogStart::After(read), 1_000).await.unwrap();

@@ -21,7 +21,7 @@ async fn a_caller_at_fault_fails_alone() {
     let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
     let store: &dyn ff_store::Store = &store;
     let names: Vec<String> = (0..200).map(|n| format!("{}{n}", if n % 50 == 7 { "!" } else { "x" })).collect();
-    let answers = join_all(names.iter().map(|name| store.commit(PARTITION, vec![create(&key(name), "body")]))).await;
+    let answers = join_all(names.iter().map(|name| store.commit(PARTITION, [create(&key(name), "body")].into()))).await;
     for (name, answer) in names.iter().zip(answers) {
         if name.starts_with('!') {
             assert!(matches!(answer, Err(StoreError::Invalid(_))), "{name}: {answer:?}");
@@ -39,7 +39,7 @@ async fn one_document_in_many_hands_changes_once_for_each_version() {
     // Two processes: what one of them has under way, the other finds out in the database.
     let stores = [open(&url).await, open(&url).await];
     let counter = key("counter");
-    stores[0].commit(PARTITION, vec![create(&counter, "0")]).await.unwrap();
+    stores[0].commit(PARTITION, [create(&counter, "0")].into()).await.unwrap();
     let raise = |store: Arc<dyn Store>| {
         let counter = counter.clone();
         async move {
@@ -51,7 +51,7 @@ async fn one_document_in_many_hands_changes_once_for_each_version() {
                     puts: vec![put(&counter, &(count + 1).to_string())],
                     ..Batch::new(command())
                 };
-                if let Outcome::Applied(_) = store.commit(PARTITION, vec![batch]).await.unwrap().remove(0) {
+                if let Outcome::Applied(_) = store.commit(PARTITION, [batch].into()).await.unwrap().remove(0) {
                     return;
                 }
             }
@@ -83,7 +83,7 @@ async fn a_call_larger_than_any_group_is_applied_in_order() {
         entries: keys.iter().map(|key| set("all", key, 1)).collect(),
         ..Batch::new(command())
     };
-    assert!(matches!(store.commit(PARTITION, vec![all]).await.unwrap()[..], [Outcome::Applied(_)]));
+    assert!(matches!(store.commit(PARTITION, [all].into()).await.unwrap()[..], [Outcome::Applied(_)]));
     assert_eq!(store.count(PARTITION, index("all"), 0, 2).await.unwrap(), 500);
 }
 
@@ -91,10 +91,10 @@ async fn a_call_larger_than_any_group_is_applied_in_order() {
 async fn a_counted_log_stays_without_holes_when_nothing_is_expected() {
     let store = open(&Server::shared().create_database("groups_counted")).await;
     let first = Batch { appends: vec![append("log", "first", Some(1))], ..create(&key("a"), "") };
-    store.commit(PARTITION, vec![first]).await.unwrap();
+    store.commit(PARTITION, [first].into()).await.unwrap();
     let more = (0..50).map(|n| {
         let batch = Batch { appends: vec![append("log", &n.to_string(), None)], ..Batch::new(command()) };
-        store.commit(PARTITION, vec![batch])
+        store.commit(PARTITION, [batch].into())
     });
     for answer in join_all(more).await {
         answer.unwrap();

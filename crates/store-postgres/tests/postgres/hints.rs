@@ -26,10 +26,10 @@ async fn two_stores_on_one_database_hear_each_other_and_themselves_once() {
     let url = Server::shared().create_database("hints_two");
     let (one, two) = (open(&url).await, open(&url).await);
     let (mut at_one, mut at_two) = (one.watch(), two.watch());
-    one.commit(PARTITION, vec![hinting("from one")]).await.unwrap();
+    one.commit(PARTITION, [hinting("from one")].into()).await.unwrap();
     assert_eq!(next_hint(&mut at_one).await, "from one");
     assert_eq!(next_hint(&mut at_two).await, "from one");
-    two.commit(PARTITION, vec![hinting("from two")]).await.unwrap();
+    two.commit(PARTITION, [hinting("from two")].into()).await.unwrap();
     // Had it heard its own hint a second time, from the database, it would be here.
     assert_eq!(next_hint(&mut at_two).await, "from two");
     assert_eq!(next_hint(&mut at_one).await, "from two");
@@ -51,9 +51,9 @@ async fn a_lost_listener_asks_for_a_resync_and_hears_again() {
         .unwrap();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("a signal comes");
     assert_eq!(signal, Some(Signal::Resync));
-    let mut told = timeout(TEST_TIMEOUT, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
+    let mut told = timeout(TEST_TIMEOUT, one.commit(PARTITION, [hinting("again")].into())).await.unwrap();
     while told.is_err() {
-        told = timeout(TEST_TIMEOUT, one.commit(PARTITION, vec![hinting("again")])).await.unwrap();
+        told = timeout(TEST_TIMEOUT, one.commit(PARTITION, [hinting("again")].into())).await.unwrap();
     }
     assert_eq!(next_hint(&mut hints).await, "again");
 }
@@ -64,5 +64,5 @@ async fn a_closed_store_ends_its_watchers() {
     let mut hints = store.watch();
     store.close().await;
     assert_eq!(timeout(TEST_TIMEOUT, hints.next()).await.expect("the end comes"), None);
-    assert!(store.commit(PARTITION, vec![hinting("late")]).await.is_err());
+    assert!(store.commit(PARTITION, [hinting("late")].into()).await.is_err());
 }

@@ -73,7 +73,7 @@ async fn run(load: Arc<Load>) -> KnownVersions {
         let key = key(&format!("x{}", load.names.fetch_add(1, Ordering::Relaxed)));
         let (mut last, mut unknown) = (None, Vec::new());
         for batch in life(&key) {
-            match load.store.commit(PARTITION, vec![batch.clone()]).await {
+            match load.store.commit(PARTITION, [batch.clone()].into()).await {
                 Ok(outcomes) => {
                     assert!(matches!(outcomes[..], [Outcome::Applied(_)]), "nobody else touches {key:?}: {outcomes:?}");
                     last = Some(batch.command);

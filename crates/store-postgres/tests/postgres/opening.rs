@@ -31,7 +31,7 @@ async fn schemas_of_one_database_are_strangers() {
         PostgresStore::open(Options::parse(&format!("{url}?schema={schema}")).unwrap()).await.unwrap()
     };
     let (one, two) = (open("one").await, open("two").await);
-    one.commit(PARTITION, vec![create(&key("a"), "one")]).await.unwrap();
+    one.commit(PARTITION, [create(&key("a"), "one")].into()).await.unwrap();
     let two: &dyn Store = &two;
     assert_eq!(two.documents(PARTITION, vec![key("a")]).await.unwrap(), [None]);
 }
@@ -72,9 +72,9 @@ async fn a_server_that_takes_only_reads_is_refused_and_noticed() {
                      WHERE datname = current_database() AND pid <> pg_backend_pid()";
     client.execute(terminate, &[]).await.unwrap();
     // The connections of before may be found lost first.
-    let mut answer = store.commit(PARTITION, vec![create(&key("a"), "body")]).await;
+    let mut answer = store.commit(PARTITION, [create(&key("a"), "body")].into()).await;
     while matches!(answer, Err(StoreError::Unknown(_) | StoreError::Unavailable(_))) {
-        answer = store.commit(PARTITION, vec![create(&key("a"), "body")]).await;
+        answer = store.commit(PARTITION, [create(&key("a"), "body")].into()).await;
     }
     assert!(matches!(answer, Err(StoreError::ReadOnly(_))), "{answer:?}");
 }

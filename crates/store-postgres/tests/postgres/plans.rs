@@ -18,8 +18,8 @@ async fn an_entry_to_remove_is_found_by_its_key_on_a_new_database() {
             entries: vec![EntryChange::Remove { index: index("queue"), member }],
             ..Batch::new(command())
         };
-        store.commit(PARTITION, vec![made]).await.unwrap();
-        store.commit(PARTITION, vec![removed]).await.unwrap();
+        store.commit(PARTITION, [made].into()).await.unwrap();
+        store.commit(PARTITION, [removed].into()).await.unwrap();
     }
     // Connections that end hand in what they counted.
     store.close().await;

@@ -130,7 +130,7 @@ async fn a_listener_that_died_silently_is_replaced_and_asks_for_a_resync() {
     network.fail();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the silence is noticed");
     assert_eq!(signal, Some(Signal::Resync));
-    other.commit(PARTITION, vec![hinting("heard again")]).await.unwrap();
+    other.commit(PARTITION, [hinting("heard again")].into()).await.unwrap();
     timeout(TEST_TIMEOUT, until_heard(&mut hints, "heard again")).await.expect("the new connection hears");
 }
 
@@ -141,7 +141,7 @@ async fn a_listener_that_lives_is_left_alone() {
     let (_store, mut hints) = open_second(&url).await;
     // One commit takes longer than the time between checks.
     for number in 0..100 {
-        other.commit(PARTITION, vec![hinting(&number.to_string())]).await.unwrap();
+        other.commit(PARTITION, [hinting(&number.to_string())].into()).await.unwrap();
         let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("every hint comes");
         assert!(matches!(&signal, Some(Signal::Hint(hint)) if hint.payload == number.to_string()), "{signal:?}");
     }
@@ -154,11 +154,11 @@ async fn hints_that_were_lost_on_their_way_become_a_resync_elsewhere() {
     let store = open(&url).await;
     let (_other, mut hints) = open_second(&database).await;
     network.die_of("pg_notify");
-    store.commit(PARTITION, vec![hinting("lost")]).await.unwrap();
+    store.commit(PARTITION, [hinting("lost")].into()).await.unwrap();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the loss is made up for without another commit");
     assert_eq!(signal, Some(Signal::Resync));
     assert!(network.connection_died());
-    store.commit(PARTITION, vec![hinting("after")]).await.unwrap();
+    store.commit(PARTITION, [hinting("after")].into()).await.unwrap();
     timeout(TEST_TIMEOUT, until_heard(&mut hints, "after")).await.expect("hints pass again");
 }
 
@@ -168,11 +168,11 @@ async fn a_commit_whose_connection_dies_before_it_is_sent_is_refused_in_time() {
     let store = open(&url).await;
     // A new connection is told the statement before it gets the commit.
     network.die_of("ff_commit");
-    let refused = timeout(TEST_TIMEOUT, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
+    let refused = timeout(TEST_TIMEOUT, store.commit(PARTITION, [create(&key("a"), "body")].into())).await;
     let refused = refused.expect("it does not wait for ever").unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable(_)), "nothing was applied: {refused:?}");
     assert!(network.connection_died());
-    let outcomes = store.commit(PARTITION, vec![create(&key("a"), "body")]).await.unwrap();
+    let outcomes = store.commit(PARTITION, [create(&key("a"), "body")].into()).await.unwrap();
     assert!(outcomes[0].clone().applied().is_some());
 }
 
@@ -181,8 +181,8 @@ async fn a_trim_whose_connection_dies_does_not_keep_later_ones_waiting() {
     let (network, database, url) = Network::before("silence_trim", "request_timeout_ms=3000").await;
     let store = open(&url).await;
     network.die_of("DELETE FROM records");
-    store.commit(PARTITION, vec![capped()]).await.unwrap();
-    store.commit(PARTITION, vec![capped()]).await.unwrap();
+    store.commit(PARTITION, [capped()].into()).await.unwrap();
+    store.commit(PARTITION, [capped()].into()).await.unwrap();
     let direct = open(&database).await;
     timeout(TEST_TIMEOUT, until_trimmed(&*direct)).await.expect("the second trim has its turn");
     assert!(network.connection_died());

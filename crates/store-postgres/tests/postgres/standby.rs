@@ -21,7 +21,10 @@ async fn a_standby_is_passed_over_until_it_is_promoted() {
     let hosts = format!("postgres://flowfabric@127.0.0.1:{},127.0.0.1:{}/postgres", standby.port(), primary.port());
     let store = open(&hosts).await;
     for number in 0..20 {
-        store.commit(PARTITION, vec![create(&key(&format!("{number}")), "body")]).await.expect("the primary takes it");
+        store
+            .commit(PARTITION, [create(&key(&format!("{number}")), "body")].into())
+            .await
+            .expect("the primary takes it");
     }
     let alone = PostgresStore::open(Options::parse(&standby.url()).unwrap()).await;
     assert!(matches!(alone.expect_err("it takes only reads"), StoreError::ReadOnly(_)));
@@ -34,7 +37,7 @@ async fn a_standby_is_passed_over_until_it_is_promoted() {
     .unwrap();
     let taken = async {
         loop {
-            let answer = store.commit(PARTITION, vec![create(&key(&command().0.to_string()), "body")]).await;
+            let answer = store.commit(PARTITION, [create(&key(&command().0.to_string()), "body")].into()).await;
             if let Ok(outcomes) = answer {
                 return outcomes;
             }
@@ -60,7 +63,7 @@ async fn a_host_that_never_answers_does_not_keep_the_others_from_their_turn() {
     let silent = silent_host();
     let hosts = url.replace("127.0.0.1:", &format!("127.0.0.1:{},127.0.0.1:", silent.port));
     let store = timeout(TEST_TIMEOUT, open(&format!("{hosts}?connect_timeout_ms=300"))).await.expect("it opens");
-    let answer = timeout(TEST_TIMEOUT, store.commit(PARTITION, vec![create(&key("a"), "body")])).await;
+    let answer = timeout(TEST_TIMEOUT, store.commit(PARTITION, [create(&key("a"), "body")].into())).await;
     assert!(matches!(answer.expect("in time").expect("the second host takes it")[..], [Outcome::Applied(_)]));
 }
 

@@ -21,7 +21,7 @@ async fn set_clock(client: &Client, by_ms: i64) {
 }
 
 async fn commit(store: &dyn Store) -> i64 {
-    let outcomes = store.commit(PARTITION, vec![create(&key(&command().0.to_string()), "body")]).await.unwrap();
+    let outcomes = store.commit(PARTITION, [create(&key(&command().0.to_string()), "body")].into()).await.unwrap();
     match &outcomes[..] {
         [Outcome::Applied(applied)] => applied.at,
         other => panic!("{other:?}"),

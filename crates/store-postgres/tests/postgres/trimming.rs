@@ -17,7 +17,7 @@ async fn a_log_too_large_for_one_statement_is_trimmed() {
         Batch { appends: vec![append], ..Batch::new(command()) }
     };
     for _ in 0..10 {
-        store.commit(PARTITION, vec![append(2_000, 0)]).await.unwrap();
+        store.commit(PARTITION, [append(2_000, 0)].into()).await.unwrap();
     }
     // As a server does whose time limit a larger statement would meet.
     let client = connect(&url).await;
@@ -33,7 +33,7 @@ async fn a_log_too_large_for_one_statement_is_trimmed() {
         .await
         .unwrap();
     // So many records have the log trimmed for certain.
-    store.commit(PARTITION, vec![append(200, CAP)]).await.unwrap();
+    store.commit(PARTITION, [append(200, CAP)].into()).await.unwrap();
     let count = "SELECT count(*) FROM flowfabric.records";
     let trimmed =
         async { while client.query_one(count, &[]).await.unwrap().get::<_, i64>(0) != i64::try_from(CAP).unwrap() {} };

@@ -33,7 +33,7 @@ async fn a_standby_is_refused_until_it_is_promoted() {
     })
     .await;
     let store = open(&primary.url()).await;
-    store.commit(PARTITION, vec![create(&key("a"), "body")]).await.unwrap();
+    store.commit(PARTITION, [create(&key("a"), "body")].into()).await.unwrap();
     let refused = PostgresStore::open(Options::parse(&standby.url()).unwrap()).await.unwrap_err();
     assert!(matches!(&refused, StoreError::ReadOnly(why) if why.contains("standby")), "{refused:?}");
     // An acknowledged commit has arrived there once its place in the log was replayed.
@@ -49,7 +49,7 @@ async fn a_standby_is_refused_until_it_is_promoted() {
     .await;
     let promoted = open(&standby.url()).await;
     assert!(promoted.documents(PARTITION, vec![key("a")]).await.unwrap()[0].is_some());
-    assert!(applied(&promoted.commit(PARTITION, vec![create(&key("b"), "body")]).await));
+    assert!(applied(&promoted.commit(PARTITION, [create(&key("b"), "body")].into()).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,12 +58,12 @@ async fn a_full_disk_is_said_applies_nothing_and_heals() {
     const ROOM: u64 = 20 * 1024 * 1024 + 4_096;
     let server = started(Server::start).await;
     let store = open(&server.url()).await;
-    assert!(applied(&store.commit(PARTITION, vec![create(&key("x"), "body")]).await));
+    assert!(applied(&store.commit(PARTITION, [create(&key("x"), "body")].into()).await));
     server.limit_file_size(Some(ROOM));
     let mut refused = None;
     for number in 0..200 {
         let name = key(&format!("large-{number}"));
-        match store.commit(PARTITION, vec![large(&name)]).await {
+        match store.commit(PARTITION, [large(&name)].into()).await {
             Ok(outcomes) => assert!(applied(&Ok(outcomes))),
             Err(error) => {
                 refused = Some((name, error));
@@ -76,7 +76,7 @@ async fn a_full_disk_is_said_applies_nothing_and_heals() {
     assert_eq!(store.documents(PARTITION, vec![name.clone()]).await.unwrap(), [None], "nothing of it was applied");
     assert_eq!(store.blobs(PARTITION, vec![name.clone()]).await.unwrap(), [None]);
     server.limit_file_size(None);
-    assert!(applied(&store.commit(PARTITION, vec![large(&name)]).await), "it goes on once there is room");
+    assert!(applied(&store.commit(PARTITION, [large(&name)].into()).await), "it goes on once there is room");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,19 +95,19 @@ async fn rights_on_the_tables_are_enough_and_missing_ones_are_said() {
         .await
         .unwrap();
     let store = open(&url.replace("flowfabric@", "worker_of_tables@")).await;
-    assert!(applied(&store.commit(PARTITION, vec![create(&key("a"), "body")]).await));
+    assert!(applied(&store.commit(PARTITION, [create(&key("a"), "body")].into()).await));
     client.batch_execute("REVOKE INSERT ON flowfabric.documents FROM worker_of_tables").await.unwrap();
-    let refused = store.commit(PARTITION, vec![create(&key("b"), "body")]).await.unwrap_err();
+    let refused = store.commit(PARTITION, [create(&key("b"), "body")].into()).await.unwrap_err();
     assert!(matches!(&refused, StoreError::Config(why) if why.contains("42501")), "{refused:?}");
     client.batch_execute("GRANT INSERT ON flowfabric.documents TO worker_of_tables").await.unwrap();
-    assert!(applied(&store.commit(PARTITION, vec![create(&key("b"), "body")]).await));
+    assert!(applied(&store.commit(PARTITION, [create(&key("b"), "body")].into()).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_free_connection_is_unavailable_and_waited_for() {
     let server = started(|| Server::start_with(&["max_connections=10", "superuser_reserved_connections=0"])).await;
     let store = open(&format!("{}?pool_size=3", server.url())).await;
-    assert!(applied(&store.commit(PARTITION, vec![create(&key("a"), "body")]).await));
+    assert!(applied(&store.commit(PARTITION, [create(&key("a"), "body")].into()).await));
     let mut others = Vec::new();
     while let Ok((client, connection)) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await {
         others.push((client, tokio::spawn(connection)));
@@ -115,7 +115,7 @@ async fn a_server_without_a_free_connection_is_unavailable_and_waited_for() {
     let refused = PostgresStore::open(Options::parse(&server.url()).unwrap()).await.unwrap_err();
     assert!(matches!(&refused, StoreError::Unavailable(why) if why.contains("53300")), "{refused:?}");
     assert!(refused.retryable());
-    let still = store.commit(PARTITION, vec![create(&key("b"), "body")]).await;
+    let still = store.commit(PARTITION, [create(&key("b"), "body")].into()).await;
     assert!(applied(&still), "the connections it has go on: {still:?}");
     drop(others);
     let mut opened = PostgresStore::open(Options::parse(&server.url()).unwrap()).await;
@@ -136,7 +136,7 @@ async fn an_encrypted_server_must_prove_who_it_is_when_asked_to() {
     let url = server.url();
     let is_encrypted = async |parameters: &str| {
         let store = open(&format!("{url}?{parameters}")).await;
-        assert!(applied(&store.commit(PARTITION, vec![create(&key(parameters), "body")]).await));
+        assert!(applied(&store.commit(PARTITION, [create(&key(parameters), "body")].into()).await));
         let seen =
             "SELECT count(*) FILTER (WHERE s.ssl), count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
                     WHERE a.application_name = 'flowfabric'";

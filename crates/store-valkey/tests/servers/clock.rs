@@ -23,7 +23,7 @@ fn set_clock(server: &Server, ms: i64) {
 }
 
 async fn told(store: &dyn Store) -> i64 {
-    let outcomes = store.commit(HERE, vec![creation(&new_key(), CommandId::default())]).await.expect("it commits");
+    let outcomes = store.commit(HERE, [creation(&new_key(), CommandId::default())].into()).await.expect("it commits");
     let [Outcome::Applied(applied)] = &outcomes[..] else { panic!("{outcomes:?}") };
     let read = store.documents(HERE, vec![new_key()]).await;
     assert!(read.is_ok());

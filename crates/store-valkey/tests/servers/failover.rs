@@ -80,15 +80,15 @@ async fn a_silent_server_is_reported_in_time_and_used_again_when_it_speaks() {
     let server = Server::start();
     let store = open(&format!("{}?request_timeout_ms=300&connect_timeout_ms=500", server.url())).await;
     let (here, key) = (Partition::flow(1), new_key());
-    assert!(store.commit(here, vec![creation(&key, CommandId::default())]).await.is_ok());
+    assert!(store.commit(here, [creation(&key, CommandId::default())].into()).await.is_ok());
     server.freeze();
     let started = Instant::now();
-    let unknown = store.commit(here, vec![creation(&new_key(), CommandId::default())]).await;
+    let unknown = store.commit(here, [creation(&new_key(), CommandId::default())].into()).await;
     assert!(matches!(unknown, Err(StoreError::Unknown(_))), "{unknown:?}");
     let unanswered = store.documents(here, vec![key.clone()]).await;
     assert!(matches!(unanswered, Err(StoreError::Unavailable(_))), "{unanswered:?}");
     // Now it is known that the server is silent: nothing is sent, so nothing is unknown.
-    let unsent = store.commit(here, vec![creation(&new_key(), CommandId::default())]).await;
+    let unsent = store.commit(here, [creation(&new_key(), CommandId::default())].into()).await;
     assert!(matches!(unsent, Err(StoreError::Unavailable(_))), "{unsent:?}");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.thaw();
@@ -170,7 +170,7 @@ async fn calls_to_a_dead_primary_fail_at_once_and_those_to_others_go_on() {
     let victim = cluster.owner(slot_of(&cluster, dead));
     let mut others = (1..32).map(Partition::flow);
     let healthy = others.find(|partition| cluster.owner(slot_of(&cluster, *partition)) != victim).expect("some are");
-    let create = async |partition| store.commit(partition, vec![creation(&new_key(), CommandId::default())]).await;
+    let create = async |partition| store.commit(partition, [creation(&new_key(), CommandId::default())].into()).await;
     assert!(create(dead).await.is_ok() && create(healthy).await.is_ok());
     cluster.nodes[victim].kill();
     // A short outage is waited for, once; a commit that was under way is unknown and no matter here.

@@ -20,7 +20,7 @@ async fn send(store: &Arc<dyn Store>, from: Partition, about: Partition) -> Hint
     let hint = Hint { partition: about, payload: Bytes::copy_from_slice(key.as_bytes()) };
     let mut batch = creation(&key, CommandId::default());
     batch.hints.push(hint.clone());
-    store.commit(from, vec![batch]).await.expect("it commits");
+    store.commit(from, [batch].into()).await.expect("it commits");
     hint
 }
 

@@ -24,7 +24,7 @@ fn command() -> CommandId {
 
 /// Commits that all wait at the same time: this test has one thread, and none of them is sent before the last has asked.
 async fn all_at_once(store: &Arc<dyn Store>, commits: Vec<(Partition, Batch)>) -> Vec<Committed> {
-    join_all(commits.into_iter().map(|(partition, batch)| store.commit(partition, vec![batch]))).await
+    join_all(commits.into_iter().map(|(partition, batch)| store.commit(partition, [batch].into()))).await
 }
 
 /// Function calls that the server has carried out.

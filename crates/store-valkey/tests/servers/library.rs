@@ -89,7 +89,7 @@ async fn programs_of_three_protocols_work_side_by_side() {
         let read = store.documents(Partition::SYSTEM, vec![key.clone()]).await.expect("it reads");
         assert_eq!(read[0].as_ref().map(|document| &document.body[..]), Some(&b"body"[..]));
         // What one program wrote, another's guard meets.
-        let refused = store.commit(Partition::SYSTEM, vec![creation(&key, CommandId::default())]).await;
+        let refused = store.commit(Partition::SYSTEM, [creation(&key, CommandId::default())].into()).await;
         assert!(matches!(refused.as_deref(), Ok([Outcome::Conflict(_)])), "{refused:?}");
         let refused = create(&server, if protocol == older { newer } else { older }, &key, &value);
         assert!(format!("{refused:?}").contains("Array"), "{refused:?}");
@@ -110,7 +110,7 @@ async fn a_library_under_our_name_with_another_protocol_is_never_used() {
     let wrong = CODE.replace(&format!("local PROTOCOL = {PROTOCOL}"), "local PROTOCOL = 9");
     load(&server, &wrong);
     let key = new_key();
-    let refused = store.commit(Partition::SYSTEM, vec![creation(&key, CommandId::default())]).await;
+    let refused = store.commit(Partition::SYSTEM, [creation(&key, CommandId::default())].into()).await;
     assert!(matches!(refused, Err(StoreError::LibraryMismatch { .. })), "{refused:?}");
     let refused = ValkeyStore::open(&server.url()).await.err();
     assert!(matches!(refused, Some(StoreError::LibraryMismatch { .. })), "{refused:?}");

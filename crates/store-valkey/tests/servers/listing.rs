@@ -32,7 +32,7 @@ async fn change(store: &Arc<dyn Store>, entry: EntryChange) {
     // Something has to be guarded; a key that nobody uses will do.
     let guards = vec![Guard::Absent(Key::from_bytes(command.as_bytes()))];
     let batch = Batch { guards, entries: vec![entry], ..Batch::new(command) };
-    let outcomes = store.commit(PLACE, vec![batch]).await;
+    let outcomes = store.commit(PLACE, [batch].into()).await;
     assert!(matches!(outcomes.as_deref(), Ok([Outcome::Applied(_)])), "{outcomes:?}");
 }
 
@@ -106,7 +106,7 @@ async fn an_append_that_expects_a_number_is_judged_by_the_log_and_not_by_memory(
         let append = Append { log: log.clone(), records: vec![Bytes::new()], expected: Some(expected), cap: 0 };
         let guards = vec![Guard::Absent(Key::from_bytes(command.as_bytes()))];
         let batch = Batch { guards, appends: vec![append], ..Batch::new(command) };
-        store.commit(PLACE, vec![batch]).await.expect("it answers").pop().expect("one outcome")
+        store.commit(PLACE, [batch].into()).await.expect("it answers").pop().expect("one outcome")
     };
     assert!(matches!(append(1).await, Outcome::Applied(_)));
     // As a program of another protocol would, whose library has a memory of its own.

@@ -108,7 +108,7 @@ async fn settle(store: &Arc<dyn Store>, batch: Batch) -> Result<(), String> {
     let mut sent_before = false;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(30) {
-        match store.commit(HERE, vec![batch.clone()]).await {
+        match store.commit(HERE, [batch.clone()].into()).await {
             Ok(outcomes) => match &outcomes[..] {
                 [Outcome::Applied(_)] => return Ok(()),
                 [Outcome::Conflict(conflict)] if sent_before => match conflict.why {
@@ -265,7 +265,7 @@ async fn a_slot_that_stays_half_moved_answers_reads_and_refuses_commits_at_once(
     let create = async || {
         let (started, key) = (Instant::now(), new_key());
         let committed =
-            store.commit(HERE, vec![step(Stage::Created, 9, &key, CommandId::default(), CommandId::default())]);
+            store.commit(HERE, [step(Stage::Created, 9, &key, CommandId::default(), CommandId::default())].into());
         let committed = committed.await;
         assert!(matches!(committed, Err(StoreError::Unavailable(_))), "{committed:?}");
         started.elapsed()

@@ -25,7 +25,7 @@ fn has(server: &Server, key: &Key) -> bool {
 async fn create(store: &Arc<dyn Store>) -> Key {
     for _ in 0..100 {
         let key = new_key();
-        if store.commit(HERE, vec![creation(&key, CommandId::default())]).await.is_ok() {
+        if store.commit(HERE, [creation(&key, CommandId::default())].into()).await.is_ok() {
             return key;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -61,7 +61,7 @@ async fn a_primary_that_comes_back_after_a_failover_is_not_taken() {
     new.freeze();
     for store in [&store, &fresh] {
         for _ in 0..5 {
-            let refused = store.commit(HERE, vec![creation(&new_key(), CommandId::default())]).await;
+            let refused = store.commit(HERE, [creation(&new_key(), CommandId::default())].into()).await;
             assert!(matches!(refused, Err(StoreError::Unavailable(_) | StoreError::Unknown(_))), "{refused:?}");
         }
     }

@@ -116,7 +116,7 @@ async fn commit_until(
     let mut ledger = Ledger::default();
     while !*stop.borrow() {
         let (key, command) = (new_key(), CommandId(Uuid::now_v7()));
-        match store.commit(partition, vec![creation(&key, command)]).await {
+        match store.commit(partition, [creation(&key, command)].into()).await {
             Ok(outcomes) => {
                 assert!(matches!(outcomes[..], [Outcome::Applied(_)]), "{outcomes:?}");
                 ledger.acknowledged.push((partition, key.clone(), command));

@@ -26,9 +26,9 @@ async fn a_commit_the_replica_did_not_confirm_is_unknown() {
     let pair = Replicated::start();
     let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", pair.primary.url())).await;
     let (first, second) = (new_key(), new_key());
-    assert!(store.commit(HERE, vec![creation(&first, command())]).await.is_ok());
+    assert!(store.commit(HERE, [creation(&first, command())].into()).await.is_ok());
     pair.replica.freeze();
-    let unconfirmed = store.commit(HERE, vec![creation(&second, command())]).await;
+    let unconfirmed = store.commit(HERE, [creation(&second, command())].into()).await;
     assert!(matches!(unconfirmed, Err(StoreError::Unknown(_))), "{unconfirmed:?}");
     pair.replica.thaw();
     let there = store.documents(HERE, vec![second]).await.expect("it reads");
@@ -40,13 +40,13 @@ async fn an_answer_decided_by_reading_is_confirmed_too() {
     let pair = Replicated::start();
     let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", pair.primary.url())).await;
     let key = new_key();
-    assert!(store.commit(HERE, vec![creation(&key, command())]).await.is_ok());
-    let conflict = store.commit(HERE, vec![creation(&key, command())]).await;
+    assert!(store.commit(HERE, [creation(&key, command())].into()).await.is_ok());
+    let conflict = store.commit(HERE, [creation(&key, command())].into()).await;
     assert!(matches!(conflict.as_deref(), Ok([Outcome::Conflict(_)])), "{conflict:?}");
     pair.replica.freeze();
-    let unconfirmed = store.commit(HERE, vec![creation(&key, command())]).await;
+    let unconfirmed = store.commit(HERE, [creation(&key, command())].into()).await;
     assert!(matches!(unconfirmed, Err(StoreError::Unknown(_))), "{unconfirmed:?}");
-    let barrier = store.commit(HERE, vec![Batch::new(command())]).await;
+    let barrier = store.commit(HERE, [Batch::new(command())].into()).await;
     assert!(matches!(barrier, Err(StoreError::Unknown(_))), "{barrier:?}");
     pair.replica.thaw();
 }
@@ -84,14 +84,14 @@ async fn a_barrier_waits_for_the_replicas_and_is_shared() {
 async fn the_fsynced_tier_acknowledges_nothing_once_the_server_stops_to_sync() {
     let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let store = open(&format!("{}?tier=fsynced", server.url())).await;
-    assert!(store.commit(HERE, vec![creation(&new_key(), command())]).await.is_ok());
+    assert!(store.commit(HERE, [creation(&new_key(), command())].into()).await.is_ok());
     server.command("CONFIG SET appendfsync everysec");
-    let unsynced = store.commit(HERE, vec![creation(&new_key(), command())]).await;
+    let unsynced = store.commit(HERE, [creation(&new_key(), command())].into()).await;
     let Err(StoreError::Unknown(why)) = &unsynced else { panic!("{unsynced:?}") };
     assert!(why.contains("appendfsync everysec"), "{why}");
     assert!(store.barrier(HERE).await.is_err());
     server.command("CONFIG SET appendfsync always");
-    assert!(store.commit(HERE, vec![creation(&new_key(), command())]).await.is_ok());
+    assert!(store.commit(HERE, [creation(&new_key(), command())].into()).await.is_ok());
     assert_eq!(store.barrier(HERE).await, Ok(()));
 }
 
@@ -99,7 +99,7 @@ async fn the_fsynced_tier_acknowledges_nothing_once_the_server_stops_to_sync() {
 async fn without_replicas_nothing_is_acknowledged_as_replicated() {
     let server = Server::start();
     let store = open(&format!("{}?tier=replicated&request_timeout_ms=3000", server.url())).await;
-    let unconfirmed = store.commit(HERE, vec![creation(&new_key(), command())]).await;
+    let unconfirmed = store.commit(HERE, [creation(&new_key(), command())].into()).await;
     let Err(StoreError::Unknown(why)) = &unconfirmed else { panic!("{unconfirmed:?}") };
     assert!(why.contains("0 of 1 replicas"), "{why}");
 }
@@ -111,10 +111,10 @@ async fn a_full_server_refuses_growth_and_takes_relief() {
     let (key, version) = (new_key(), command());
     let blob = BlobChange { key: key.clone(), bytes: Some(Bytes::from(vec![7; 1 << 20])) };
     let batch = Batch { blobs: vec![blob], ..creation(&key, version) };
-    assert!(store.commit(HERE, vec![batch]).await.is_ok());
+    assert!(store.commit(HERE, [batch].into()).await.is_ok());
     server.command("CONFIG SET maxmemory 1000000");
     let other = new_key();
-    let refused = store.commit(HERE, vec![creation(&other, command())]).await;
+    let refused = store.commit(HERE, [creation(&other, command())].into()).await;
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     let reads = store.documents(HERE, vec![key.clone(), other.clone()]).await.expect("a full server reads");
     assert!(reads[0].is_some() && reads[1].is_none(), "nothing was half done");
@@ -125,8 +125,8 @@ async fn a_full_server_refuses_growth_and_takes_relief() {
         relief: true,
         ..Batch::new(command())
     };
-    let relieved = store.commit(HERE, vec![ending]).await;
+    let relieved = store.commit(HERE, [ending].into()).await;
     assert!(matches!(relieved.as_deref(), Ok([Outcome::Applied(_)])), "{relieved:?}");
     server.command("CONFIG SET maxmemory 0");
-    assert!(store.commit(HERE, vec![creation(&other, command())]).await.is_ok());
+    assert!(store.commit(HERE, [creation(&other, command())].into()).await.is_ok());
 }

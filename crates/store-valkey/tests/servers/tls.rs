@@ -33,7 +33,7 @@ async fn a_server_is_reached_by_tls_and_must_prove_who_it_is() {
     ]);
     let address = format!("valkeys://127.0.0.1:{tls_port}?startup_timeout_ms=300");
     let store = ValkeyStore::open(&format!("{address}&ca_file={}", path("certificate.pem"))).await.expect("it opens");
-    assert!(store.commit(Partition::SYSTEM, vec![creation(&new_key(), CommandId::default())]).await.is_ok());
+    assert!(store.commit(Partition::SYSTEM, [creation(&new_key(), CommandId::default())].into()).await.is_ok());
     let unknown = ValkeyStore::open(&address).await.err();
     assert!(matches!(unknown, Some(StoreError::Unavailable(_))), "{unknown:?}");
     let plain = format!("valkeys://{}?startup_timeout_ms=300", server.address());
@@ -63,7 +63,7 @@ async fn a_server_that_asks_its_clients_for_a_certificate_gets_one() {
     let anonymous = ValkeyStore::open(&address).await.err();
     assert!(matches!(anonymous, Some(StoreError::Unavailable(_))), "{anonymous:?}");
     let store = ValkeyStore::open(&format!("{address}&cert_file={cert}&key_file={key}")).await.expect("it opens");
-    assert!(store.commit(Partition::SYSTEM, vec![creation(&new_key(), CommandId::default())]).await.is_ok());
+    assert!(store.commit(Partition::SYSTEM, [creation(&new_key(), CommandId::default())].into()).await.is_ok());
     let wrong = ValkeyStore::open(&format!("{address}&cert_file={cert}&key_file={cert}")).await.err();
     assert!(matches!(wrong, Some(StoreError::Config(_))), "{wrong:?}");
 }

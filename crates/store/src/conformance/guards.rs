@@ -306,7 +306,7 @@ pub(super) async fn an_invalid_batch_refuses_the_whole_call(context: Context) {
     endless = endless.lease(&bad, &context.index("due"), Some(0));
     for invalid in [unguarded, fenced_only, elsewhere, endless] {
         let create = batch().guard(Guard::Absent(good.clone())).put(&good, "good");
-        let result = context.store.commit(context.partition, vec![create, invalid]).await;
+        let result = context.store.commit(context.partition, [create, invalid].into()).await;
         refused(result);
         assert_eq!(context.documents(vec![good.clone(), bad.clone()]).await, [None, None]);
     }

@@ -202,7 +202,7 @@ pub(super) async fn a_random_history_ends_as_in_memory(context: Context) {
                 clock.fetch_max(done.at, Ordering::SeqCst);
             }
             let expected =
-                model.commit(context.partition, vec![batch.clone()]).await.expect("memory commits").remove(0);
+                model.commit(context.partition, [batch.clone()].into()).await.expect("memory commits").remove(0);
             assert_eq!(outcome, expected, "seed {seed}, call {call}: {batch:?}");
         }
     }

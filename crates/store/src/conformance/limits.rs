@@ -18,7 +18,7 @@ fn create(keys: &[Key]) -> Batch {
 async fn too_large(context: &Context, large: Batch) {
     let small = context.key("small");
     let neighbour = batch().guard(Guard::Absent(small.clone())).put(&small, "body");
-    let result = context.store.commit(context.partition, vec![neighbour, large]).await;
+    let result = context.store.commit(context.partition, [neighbour, large].into()).await;
     assert!(matches!(result, Err(StoreError::TooLarge(_))), "not refused as too large: {result:?}");
     assert_eq!(context.document(&small).await, None, "a refused call applies nothing");
 }

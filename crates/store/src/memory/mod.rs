@@ -199,7 +199,7 @@ impl Store for MemoryStore {
         Ok(answers)
     }
 
-    async fn commit(&self, partition: Partition, batches: Vec<Batch>) -> Result<Vec<Outcome>> {
+    async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
         batches.iter().try_for_each(Batch::validate)?;
         let plan = self.plan(Call::Commit { partition, batches: &batches });
         if let Some(before) = plan.before {

@@ -33,10 +33,12 @@ impl Handle<CreateExecution> for Rooms {
 impl Rooms {
     /// Creates an execution of its own.
     pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<CreateExecutionOutcome> {
+        // What only some submissions come to is boxed, so that it takes no room in the futures of the others.
         if self.transactor.key_is_elsewhere(&submission) {
             let partition = submission.request.id.partition();
-            let refusal = self.transactor.rehearse(partition, &FindOwn { submission: &submission }).await.err();
-            self.record_key(&mut submission, refusal).await?;
+            let refusal =
+                Box::pin(self.transactor.rehearse(partition, &FindOwn { submission: &submission })).await.err();
+            Box::pin(self.record_key(&mut submission, refusal)).await?;
         }
         let partition = submission.request.id.partition();
         let _turn = match holder_key(&submission.request) {
@@ -49,7 +51,8 @@ impl Rooms {
             Solo::Elsewhere(id) => {
                 submission.take_recorded(id);
                 let verb = CreateSolo { submission: &submission };
-                match self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb).await? {
+                let again = self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb);
+                match Box::pin(again).await? {
                     Solo::Here(outcome) => Ok(outcome),
                     Solo::Elsewhere(_) => Err(Error::new(Code::Internal, "a submission without a key has no record")),
                 }
@@ -114,7 +117,7 @@ impl Command for CreateSolo<'_> {
         let submission = self.submission;
         let single = submission.request.sharing.single.is_some();
         if (single || tx.is_repeat())
-            && let Some(found) = find_duplicate(tx, submission).await?
+            && let Some(found) = Box::pin(find_duplicate(tx, submission)).await?
         {
             return Ok(found);
         }
