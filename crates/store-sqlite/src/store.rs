@@ -154,9 +154,7 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>> {
-        for batch in &batches {
-            batch.validate()?;
-        }
+        batches.iter().try_for_each(Batch::validate)?;
         let (job, answered) = writer::Job::new(partition, batches);
         self.writes.push(job)?;
         answered.await.unwrap_or_else(|_| Err(StoreError::Unknown("the writing thread ended".into())))

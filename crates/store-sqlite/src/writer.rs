@@ -176,7 +176,7 @@ impl<'c> Writer<'c> {
         for job in group {
             let partition = job.partition.ordinal();
             let mut outcomes = Vec::with_capacity(job.batches.len());
-            for batch in &job.batches {
+            for batch in job.batches.iter() {
                 let outcome = self.commits.apply(partition, batch, self.writing.clock.now())?;
                 if let Outcome::Applied(applied) = &outcome {
                     applied_at = Some(applied.at);
@@ -200,10 +200,10 @@ impl<'c> Writer<'c> {
     /// Hints first: a caller that hears the answer may rely on them being under way.
     fn acknowledge(&self, group: &mut Vec<Job>, outcomes: Vec<Vec<Outcome>>) {
         for (job, outcomes) in group.drain(..).zip(outcomes) {
-            for (batch, outcome) in job.batches.into_iter().zip(&outcomes) {
+            for (batch, outcome) in job.batches.iter().zip(&outcomes) {
                 if matches!(outcome, Outcome::Applied(_)) {
-                    for hint in batch.hints {
-                        self.writing.hints.send(Signal::Hint(hint));
+                    for hint in &batch.hints {
+                        self.writing.hints.send(Signal::Hint(hint.clone()));
                     }
                 }
             }

@@ -98,7 +98,7 @@ async fn expired_documents_leave_the_file_in_the_wake_of_commits() {
     let path = directory.path().join("ff.db");
     let store = open(&Options::new(&path)).unwrap();
     let batches: Vec<Batch> = (1..=500).map(|n| create(n, Some(1))).collect();
-    assert!(applied(store.commit(HERE, batches).await.unwrap()));
+    assert!(applied(store.commit(HERE, batches.into()).await.unwrap()));
     for n in 1_001..=1_004 {
         assert!(applied(store.commit(HERE, [create(n, None)].into()).await.unwrap()));
     }
@@ -188,7 +188,7 @@ async fn readers_that_never_pause_do_not_let_the_log_grow_without_end() {
     let path = directory.path().join("ff.db");
     let store = open(&Options { wal_max_bytes: LIMIT, readers: 4, ..Options::new(&path) }).unwrap();
     let first: Vec<Batch> = (1..=100).map(|n| with_blob(n, 20_000)).collect();
-    assert!(applied(store.commit(HERE, first).await.unwrap()));
+    assert!(applied(store.commit(HERE, first.into()).await.unwrap()));
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..8)
         .map(|_| {

@@ -69,7 +69,7 @@ async fn a_call_larger_than_any_group_is_applied_in_order() {
     // Independent batches, and one in the middle that is not.
     let mut batches: Vec<Batch> = keys.iter().map(|key| create(key, "first")).collect();
     batches.insert(250, create(&keys[3], "second"));
-    let outcomes = store.commit(PARTITION, batches.clone()).await.unwrap();
+    let outcomes = store.commit(PARTITION, batches.clone().into()).await.unwrap();
     assert_eq!(outcomes.len(), 501);
     for (place, outcome) in outcomes.iter().enumerate() {
         let refused = matches!(outcome, Outcome::Conflict(conflict)

@@ -78,7 +78,7 @@ impl Context {
     /// Commits several batches in one call.
     pub(super) async fn commit_all(&self, batches: Vec<Batch>) -> Vec<Outcome> {
         let count = batches.len();
-        let outcomes = self.store.commit(self.partition, batches).await.expect("the store takes a valid commit");
+        let outcomes = self.store.commit(self.partition, batches.into()).await.expect("the store takes a valid commit");
         assert_eq!(outcomes.len(), count, "each batch has its outcome");
         outcomes
     }
