@@ -104,11 +104,11 @@ impl Command for AskAll<'_> {
         let provider = tx.load::<Provider>(self.key.clone()).await?.map(|loaded| loaded.document);
         let found = tx.load_many::<Booking>(keys).await?;
         let found = found.into_iter().flatten().map(|loaded| (loaded.document.key(), loaded.document));
-        let mut desk = Desk { provider, bookings: found.collect(), changed: Vec::new(), name: self.name };
-        let before = desk.provider.clone();
-        let told = self.asks.iter().map(|ask| desk.serve(ask, tx.now)).collect();
-        desk.save(tx);
-        let provider = desk.provider.filter(|provider| Some(provider) != before.as_ref());
+        let mut ledger = Ledger { provider, bookings: found.collect(), changed: Vec::new(), name: self.name };
+        let before = ledger.provider.clone();
+        let told = self.asks.iter().map(|ask| ledger.serve(ask, tx.now)).collect();
+        ledger.save(tx);
+        let provider = ledger.provider.filter(|provider| Some(provider) != before.as_ref());
         if let Some(provider) = &provider {
             tx.save(provider);
         }
@@ -117,7 +117,7 @@ impl Command for AskAll<'_> {
 }
 
 /// A provider and the bookings that a number of requests are about.
-struct Desk<'a> {
+struct Ledger<'a> {
     /// `None`: there is no such provider.
     provider: Option<Provider>,
     bookings: BTreeMap<Key, Booking>,
@@ -125,7 +125,7 @@ struct Desk<'a> {
     name: &'a str,
 }
 
-impl Desk<'_> {
+impl Ledger<'_> {
     fn serve(&mut self, ask: &ProviderAsk, now: i64) -> Result<ProviderAnswer> {
         let key = ask.booking_key();
         let missing = || Error::of(Code::ProviderNotFound).with("name", self.name);

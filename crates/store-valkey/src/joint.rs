@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(joined(false, many).iter().map(Vec::len).collect::<Vec<_>>(), [COMMITS_MAX, 1]);
         let large = vec![part(1, false, OPERATIONS_MAX / 2); 3];
         assert_eq!(joined(false, large), [vec![0, 1], vec![2]]);
-        // One that is too large for company goes by itself.
+        // One that is too large to share a call goes by itself.
         let huge = [5, 10 * OPERATIONS_MAX, 5].map(|operations| part(1, false, operations)).to_vec();
         assert_eq!(joined(false, huge), [vec![0], vec![1], vec![2]]);
     }

@@ -13,9 +13,9 @@
 mod apart;
 mod barrier;
 mod commit;
-mod company;
 mod connection;
 mod durability;
+mod hint_gate;
 mod joint;
 mod library;
 mod packing;

@@ -103,7 +103,7 @@ async fn call_until(
     let confirmed = purpose == Purpose::Commit && topology.dialer.options.confirms();
     let mut pause = PAUSE_MIN;
     let mut redirect: Option<(Arc<Node>, bool)> = None;
-    // What was refused in company may be taken alone.
+    // What was refused beside others may be taken alone.
     let mut alone = false;
     loop {
         let target = redirect.take().or_else(|| topology.map().primary(slot).map(|node| (node.clone(), false)));

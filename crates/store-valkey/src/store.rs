@@ -89,8 +89,8 @@ impl ValkeyStore {
     }
 
     /// Whether somebody else hears the hints of a slot.
-    fn has_company(&self, slot: u16) -> bool {
-        self.topology.map().primary(slot).is_none_or(|node| self.watcher.has_company(&node.address))
+    fn has_other_listeners(&self, slot: u16) -> bool {
+        self.topology.map().primary(slot).is_none_or(|node| self.watcher.has_other_listeners(&node.address))
     }
 
     fn options(&self) -> &Options {
@@ -135,7 +135,7 @@ impl Store for ValkeyStore {
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
         let slot = slot_of(partition);
-        let style = Style { hints: self.has_company(slot), ..self.style };
+        let style = Style { hints: self.has_other_listeners(slot), ..self.style };
         let mut outcomes = Vec::with_capacity(batches.len());
         for part in commit::split(&batches) {
             let call = commit::encode(partition, part, style)?;

@@ -6,7 +6,7 @@
 //! once.
 //!
 //! A process that listens alone at a server publishes nothing there: its hints would only come back to it. See
-//! [`Company`].
+//! [`HintGate`].
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::commit::{CHANNEL, slot_channel};
-use crate::company::{Company, Place};
+use crate::hint_gate::{HintGate, Place};
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command, take_frame};
 use crate::topology::{Topology, slot_of};
@@ -38,21 +38,21 @@ const GATHER: Duration = Duration::from_millis(50);
 pub(crate) struct Watcher {
     sender: Mutex<Option<HintSender>>,
     partitions: Arc<Partitions>,
-    companies: Arc<Companies>,
+    hint_gates: Arc<HintGates>,
     task: AbortHandle,
 }
 
 /// Who else listens, by the address of the server.
 #[derive(Default)]
-struct Companies(Mutex<BTreeMap<String, Arc<Company>>>);
+struct HintGates(Mutex<BTreeMap<String, Arc<HintGate>>>);
 
-impl Companies {
+impl HintGates {
     /// Whether hints must be published at a server. Of one that is not listened to nothing is known.
-    fn are_there(&self, address: &str) -> bool {
-        self.known().get(address).is_none_or(|company| company.is_there())
+    fn is_open(&self, address: &str) -> bool {
+        self.known().get(address).is_none_or(|gate| gate.is_open())
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Company>>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HintGate>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,11 +97,11 @@ impl Watcher {
         let partitions = Arc::new(Partitions { sharded, more: Mutex::default(), grown: Notify::new() });
         let patience = topology.dialer.options.connect_timeout;
         let (ready, tried) = oneshot::channel();
-        let companies = Arc::<Companies>::default();
-        let (for_all, of_partitions) = (companies.clone(), partitions.clone());
-        let listening = Listening { topology, sender: sender.clone(), partitions: of_partitions, companies: for_all };
+        let hint_gates = Arc::<HintGates>::default();
+        let (for_all, of_partitions) = (hint_gates.clone(), partitions.clone());
+        let listening = Listening { topology, sender: sender.clone(), partitions: of_partitions, hint_gates: for_all };
         let task = tokio::spawn(listening.run(ready)).abort_handle();
-        let watcher = Self { sender: Mutex::new(Some(sender)), partitions, companies, task };
+        let watcher = Self { sender: Mutex::new(Some(sender)), partitions, hint_gates, task };
         // Hints are only hints: a process that cannot hear them yet works all the same.
         match timeout(patience, tried).await {
             Ok(Ok(Some(denied))) => Err(StoreError::Config(denied)),
@@ -110,8 +110,8 @@ impl Watcher {
     }
 
     /// Whether hints of what is committed at a server must be published, or are heard in this process alone.
-    pub(crate) fn has_company(&self, address: &str) -> bool {
-        self.companies.are_there(address)
+    pub(crate) fn has_other_listeners(&self, address: &str) -> bool {
+        self.hint_gates.is_open(address)
     }
 
     /// Tells the watchers of this process.
@@ -157,7 +157,7 @@ struct Listening {
     topology: Arc<Topology>,
     sender: HintSender,
     partitions: Arc<Partitions>,
-    companies: Arc<Companies>,
+    hint_gates: Arc<HintGates>,
 }
 
 /// The listener to one server, and what it was told to hear. Ends with this handle.
@@ -201,7 +201,7 @@ impl Listening {
             }
             let assignments = self.assignments();
             listened.retain(|address, known| assignments.get(address) == Some(&known.channels));
-            self.companies.known().retain(|address, _| listened.contains_key(address));
+            self.hint_gates.known().retain(|address, _| listened.contains_key(address));
             for (address, channels) in assignments {
                 if let Entry::Vacant(unheard) = listened.entry(address) {
                     let task = self.listen(unheard.key().clone(), channels.clone(), None);
@@ -213,16 +213,16 @@ impl Listening {
 
     /// Starts a listener that begins again whenever it ends.
     fn listen(&self, address: String, channels: Vec<Vec<u8>>, mut tried: Option<mpsc::Sender<Tried>>) -> AbortHandle {
-        let company = Arc::<Company>::default();
-        self.companies.known().insert(address.clone(), company.clone());
-        let listener = Listener { sharded: self.partitions.sharded, channels, sender: self.sender.clone(), company };
+        let gate = Arc::<HintGate>::default();
+        self.hint_gates.known().insert(address.clone(), gate.clone());
+        let listener = Listener { sharded: self.partitions.sharded, channels, sender: self.sender.clone(), gate };
         let topology = self.topology.clone();
         let listening = async move {
             let mut backoff = BACKOFF_MIN;
             loop {
                 let mut stood = false;
                 let ended = listener.run(&topology, &address, &mut tried, &mut stood).await;
-                listener.company.assume();
+                listener.gate.assume();
                 let why = ended.err().unwrap_or_default();
                 tracing::debug!(address, why, "a subscription ended");
                 // Nobody waits for a second attempt.
@@ -266,7 +266,7 @@ struct Listener {
     sharded: bool,
     channels: Vec<Vec<u8>>,
     sender: HintSender,
-    company: Arc<Company>,
+    gate: Arc<HintGate>,
 }
 
 impl Listener {
@@ -283,7 +283,7 @@ impl Listener {
             standing.notified().await;
             let node = topology.node(address);
             let place = Place { node: &node, sharded: self.sharded, channels: &self.channels };
-            self.company.keep_looking(&place).await;
+            self.gate.keep_looking(&place).await;
         };
         tokio::select! {
             biased;
@@ -347,7 +347,7 @@ impl Listener {
                 let channel = if let Some(Frame::Bulk(channel)) = items.get(1) { &channel[..] } else { b"" };
                 match parse_hint(payload) {
                     Some(hint) => self.sender.send(Signal::Hint(hint)),
-                    None if self.company.heard(channel, payload) => self.sender.send(Signal::Resync),
+                    None if self.gate.heard(channel, payload) => self.sender.send(Signal::Resync),
                     None => {}
                 }
                 Ok(false)

@@ -19,7 +19,7 @@ use ff_core::{Code, Error, Family, Result, Role, index, limits};
 use ff_store::LogStart;
 
 use crate::caller::Caller;
-use crate::desk::{Charge, Charged, Report};
+use crate::charges::{Charge, Charged, Report};
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;

@@ -17,7 +17,7 @@ use ff_core::{Code, Error, LeaseId, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
-use crate::desk::{Charge, Charged};
+use crate::charges::{Charge, Charged};
 use crate::flow::{cursor_of, parse_cursor};
 use crate::hint::Item;
 use crate::named_documents::no_such;

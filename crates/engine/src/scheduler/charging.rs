@@ -8,7 +8,7 @@ use ff_core::gate::Gate;
 use ff_core::text::Tags;
 
 use super::Scheduler;
-use crate::desk::{BudgetChange, Call, Charge, ChargeAll, Charged, breach};
+use crate::charges::{BudgetChange, Call, Charge, ChargeAll, Charged, breach};
 use crate::groups::{self, Groups, Name};
 
 /// Charges on their way, by the root of their budgets.

@@ -12,7 +12,7 @@ use ff_core::{Code, ExecutionId, LeaseId, Result, SlotId, limits};
 use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
 use super::candidate::is_outage;
-use crate::desk::{Charge, Charged};
+use crate::charges::{Charge, Charged};
 
 impl Scheduler {
     /// Holds the estimate of an execution, then asks its keys and its quota.

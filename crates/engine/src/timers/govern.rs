@@ -10,7 +10,7 @@ use ff_core::slot::{Slot, SlotFate};
 use ff_core::{Document, Indexed, Key, Partition, Result};
 
 use super::Timers;
-use crate::desk::breach;
+use crate::charges::breach;
 use crate::hint::Item;
 use crate::opening::Opened;
 use crate::scheduler::concurrency::{OpenedKey, open};

@@ -8,7 +8,7 @@ use ff_core::reservation::{Reservation, ReservationState};
 use ff_core::{Indexed, Key, Partition, Result, SlotId, limits};
 
 use super::Timers;
-use crate::desk::{BudgetChange, path_counting, save_budget};
+use crate::charges::{BudgetChange, path_counting, save_budget};
 use crate::transaction::{Command, Tx};
 
 impl Timers {

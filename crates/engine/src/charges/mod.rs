@@ -93,15 +93,15 @@ impl Command for ChargeAll<'_> {
     type Outcome = (Vec<Result<Charged>>, Vec<BudgetChange>);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
-        let mut desk = Desk::read(tx, self.namespace, self.calls).await?;
-        let answers = self.calls.iter().map(|call| desk.serve(tx, call)).collect();
-        Ok((answers, desk.save(tx)))
+        let mut ledger = Ledger::read(tx, self.namespace, self.calls).await?;
+        let answers = self.calls.iter().map(|call| ledger.serve(tx, call)).collect();
+        Ok((answers, ledger.save(tx)))
     }
 }
 
 /// Everything that a number of charges need, as it was read and as it will be written. One round trip reads it; children
 /// by tag take a second one.
-struct Desk {
+struct Ledger {
     namespace: String,
     budgets: BTreeMap<String, Budget>,
     before: BTreeMap<String, Budget>,
@@ -115,7 +115,7 @@ struct Desk {
     evidence: BTreeMap<Key, CommandRecord>,
 }
 
-impl Desk {
+impl Ledger {
     async fn read(tx: &mut Tx<'_>, namespace: &str, calls: &[Call]) -> Result<Self> {
         let mut keys: Vec<Key> = Vec::new();
         for call in calls {
@@ -138,7 +138,7 @@ impl Desk {
                 | Charge::GiveBack(id) => keys.push(id.document_key()),
             }
         }
-        let mut desk = Self {
+        let mut ledger = Self {
             namespace: namespace.to_owned(),
             budgets: BTreeMap::new(),
             before: BTreeMap::new(),
@@ -149,17 +149,17 @@ impl Desk {
             forgotten: Vec::new(),
             evidence: BTreeMap::new(),
         };
-        desk.adopt(tx, keys).await?;
-        let children = desk.children_of(calls);
+        ledger.adopt(tx, keys).await?;
+        let children = ledger.children_of(calls);
         if !children.is_empty() {
             let keys = children.iter().map(|name| Budget::key_of(namespace, name)).collect();
-            desk.adopt(tx, keys).await?;
-            if let Some(new) = children.iter().find(|name| !desk.budgets.contains_key(*name)) {
+            ledger.adopt(tx, keys).await?;
+            if let Some(new) = children.iter().find(|name| !ledger.budgets.contains_key(*name)) {
                 let under = index::budgets_under(namespace, budget::root_of(new));
-                desk.room_for_children = limits::BUDGET_CHILDREN_MAX.saturating_sub(tx.count(under).await?);
+                ledger.room_for_children = limits::BUDGET_CHILDREN_MAX.saturating_sub(tx.count(under).await?);
             }
         }
-        Ok(desk)
+        Ok(ledger)
     }
 
     async fn adopt(&mut self, tx: &mut Tx<'_>, mut keys: Vec<Key>) -> Result<()> {

@@ -1,10 +1,10 @@
-//! Estimates at the desk: a claim holds one, and what its lease spends is taken from it first.
+//! Estimates in the ledger of a budget: a claim holds one, and what its lease spends is taken from it first.
 
 use ff_core::budget::{Amounts, Budget, HardAction, Reserve, ReserveRequest};
 use ff_core::reservation::{Reservation, ReservationId, ReservationState};
 use ff_core::{Key, Result, SlotId};
 
-use super::{Charged, Desk, path_counting, path_to};
+use super::{Charged, Ledger, path_counting, path_to};
 
 /// An estimate that gave something up, as it was before.
 pub(super) struct Drawn {
@@ -12,7 +12,7 @@ pub(super) struct Drawn {
     before: Reservation,
 }
 
-impl Desk {
+impl Ledger {
     /// Holds an estimate for one try of a claim. A budget that has no room is not said to have refused anything: the
     /// execution waits, as it does for a budget that is used up.
     pub(super) fn hold_estimate(

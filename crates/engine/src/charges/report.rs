@@ -7,7 +7,7 @@ use ff_core::reservation::ReservationId;
 use ff_core::usage::{self, ReportUsageResult};
 use ff_core::{Blob, Code, Error, ExecutionId, Indexed, Key, Result, limits};
 
-use super::{Call, Charged, Desk, path_to};
+use super::{Call, Charged, Ledger, path_to};
 use crate::transaction::Tx;
 
 /// The amounts that were spent.
@@ -32,7 +32,7 @@ impl Report {
     }
 }
 
-impl Desk {
+impl Ledger {
     pub(super) fn report(&mut self, tx: &mut Tx<'_>, call: &Call, report: &Report) -> Result<Charged> {
         let named = Budget::key_of(&self.namespace, &call.budget);
         if let Some(answer) = self.known(call, report, &named)? {

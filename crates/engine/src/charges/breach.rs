@@ -39,7 +39,7 @@ pub(crate) async fn tell_breaches(transactor: &Transactor, mut budget: Budget) -
         let verb = Tell { first, events };
         let below = transactor.transact_once(log_partition, Some(identity), &verb).await?;
         let turn = transactor.locks().take(partition, budget.key()).await;
-        let verb = Told { budget: &budget, below };
+        let verb = EventsWritten { budget: &budget, below };
         let left = transactor.transact(partition, transactor.fresh_command(), &verb).await?;
         drop(turn);
         match left {
@@ -73,12 +73,12 @@ impl Command for Tell {
 }
 
 /// The events below a number stand in the log. Answers with the budget if it owes more.
-struct Told<'a> {
+struct EventsWritten<'a> {
     budget: &'a Budget,
     below: u64,
 }
 
-impl Command for Told<'_> {
+impl Command for EventsWritten<'_> {
     type Outcome = Option<Budget>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<Budget>> {

@@ -1,8 +1,8 @@
-//! Who else listens to the hints of a server.
+//! A gate for hints, open while other processes listen to a server.
 //!
 //! A hint costs the server a publication and the process a message to itself for every commit. As long as nobody else
 //! listens that is spent for nothing, so a process that knows itself alone at a server keeps the hints of what it commits
-//! there to itself. Whoever begins to listen greets all others, in a cluster on every channel it listens to. One that was
+//! there to itself. A process that begins to listen greets all others, in a cluster on every channel it listens to. One that was
 //! alone then shares its hints again, and answers that the newcomer should look at everything once: what was committed
 //! before the greeting arrived was not published.
 
@@ -24,8 +24,8 @@ const MARKER: [u8; 8] = [u8::MAX; 8];
 const GREETING: u8 = b'g';
 const ANSWER: u8 = b'a';
 
-/// Whether somebody else listens.
-pub(crate) struct Company {
+/// Open while other processes listen: hints pass it only then.
+pub(crate) struct HintGate {
     own: Uuid,
     state: Mutex<State>,
     /// A newcomer waits for its answer.
@@ -33,7 +33,8 @@ pub(crate) struct Company {
 }
 
 struct State {
-    there: bool,
+    /// Others listen, or may.
+    open: bool,
     /// Counts greetings: a count of listeners taken before one of them is out of date.
     greetings: u64,
     /// A newcomer, and the channel on which it greeted.
@@ -77,22 +78,22 @@ impl Place<'_> {
     }
 }
 
-impl Default for Company {
+impl Default for HintGate {
     fn default() -> Self {
-        let state = State { there: true, greetings: 0, unanswered: None };
+        let state = State { open: true, greetings: 0, unanswered: None };
         Self { own: Uuid::now_v7(), state: Mutex::new(state), greeted: Notify::new() }
     }
 }
 
-impl Company {
+impl HintGate {
     /// Whether hints must be published.
-    pub(crate) fn is_there(&self) -> bool {
-        self.state().there
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().open
     }
 
     /// Nothing is known any more: the subscription ended.
     pub(crate) fn assume(&self) {
-        self.state().there = true;
+        self.state().open = true;
     }
 
     /// Takes a message that is no hint; says whether it tells this process to look at everything.
@@ -104,8 +105,8 @@ impl Company {
         if whom != self.own {
             let mut state = self.state();
             state.greetings += 1;
-            if !state.there {
-                state.there = true;
+            if !state.open {
+                state.open = true;
                 state.unanswered = Some((whom, channel.to_vec()));
                 self.greeted.notify_one();
             }
@@ -118,7 +119,7 @@ impl Company {
         let greetings = self.state().greetings;
         self.learn(greetings, place.greet(self.own).await);
         loop {
-            if !self.is_there() && !place.sharded {
+            if !self.is_open() && !place.sharded {
                 self.greeted.notified().await;
             } else {
                 // The time passes while nobody comes.
@@ -139,9 +140,9 @@ impl Company {
         let Some(listeners) = listeners else { return };
         let mut state = self.state();
         if listeners > 1 {
-            state.there = true;
+            state.open = true;
         } else if listeners == 1 && state.greetings == greetings {
-            state.there = false;
+            state.open = false;
         }
     }
 
@@ -163,51 +164,51 @@ fn parse(payload: &[u8]) -> Option<(u8, Uuid)> {
 mod tests {
     use super::*;
 
-    fn alone() -> Company {
-        let company = Company::default();
-        company.state().there = false;
-        company
+    fn alone() -> HintGate {
+        let gate = HintGate::default();
+        gate.state().open = false;
+        gate
     }
 
     #[test]
     fn a_greeting_ends_the_solitude_and_wants_an_answer() {
-        let company = alone();
+        let gate = alone();
         let newcomer = Uuid::from_u128(7);
-        assert!(!company.heard(b"channel", &message(GREETING, newcomer)));
-        assert!(company.is_there());
+        assert!(!gate.heard(b"channel", &message(GREETING, newcomer)));
+        assert!(gate.is_open());
         // In a cluster it greets on every channel; one answer will do.
-        assert!(!company.heard(b"other", &message(GREETING, newcomer)));
-        assert_eq!(company.state().unanswered, Some((newcomer, b"channel".to_vec())));
+        assert!(!gate.heard(b"other", &message(GREETING, newcomer)));
+        assert_eq!(gate.state().unanswered, Some((newcomer, b"channel".to_vec())));
     }
 
     #[test]
-    fn ones_own_greeting_is_no_company() {
-        let company = alone();
-        assert!(!company.heard(b"channel", &message(GREETING, company.own)));
-        assert!(!company.is_there());
+    fn ones_own_greeting_opens_nothing() {
+        let gate = alone();
+        assert!(!gate.heard(b"channel", &message(GREETING, gate.own)));
+        assert!(!gate.is_open());
     }
 
     #[test]
     fn only_who_is_answered_looks_at_everything() {
-        let company = alone();
-        assert!(company.heard(b"channel", &message(ANSWER, company.own)));
-        assert!(!company.heard(b"channel", &message(ANSWER, Uuid::from_u128(7))));
-        assert!(!company.heard(b"channel", b"nonsense"));
+        let gate = alone();
+        assert!(gate.heard(b"channel", &message(ANSWER, gate.own)));
+        assert!(!gate.heard(b"channel", &message(ANSWER, Uuid::from_u128(7))));
+        assert!(!gate.heard(b"channel", b"nonsense"));
     }
 
     #[test]
     fn a_count_from_before_a_greeting_is_out_of_date() {
-        let company = Company::default();
-        company.learn(0, Some(1));
-        assert!(!company.is_there());
-        company.heard(b"channel", &message(GREETING, Uuid::from_u128(7)));
-        company.learn(0, Some(1));
-        assert!(company.is_there());
-        company.learn(1, None);
-        assert!(company.is_there());
-        company.learn(1, Some(1));
-        assert!(!company.is_there());
-        company.learn(1, Some(2));
-        assert!(company.is_there());
+        let gate = HintGate::default();
+        gate.learn(0, Some(1));
+        assert!(!gate.is_open());
+        gate.heard(b"channel", &message(GREETING, Uuid::from_u128(7)));
+        gate.learn(0, Some(1));
+        assert!(gate.is_open());
+        gate.learn(1, None);
+        assert!(gate.is_open());
+        gate.learn(1, Some(1));
+        assert!(!gate.is_open());
+        gate.learn(1, Some(2));
+        assert!(gate.is_open());
     }
 }
