@@ -105,10 +105,10 @@ pub struct DocumentLease {
 
 /// Entries to set and entries to remove, to get from `before` to `after`.
 pub fn difference(mut before: Vec<Entry>, mut after: Vec<Entry>) -> (Vec<Entry>, Vec<Entry>) {
-    let is_set: Vec<bool> = after.iter().map(|entry| !before.contains(entry)).collect();
-    before.retain(|entry| !after.iter().any(|kept| kept.index == entry.index && kept.member == entry.member));
-    let mut is_set = is_set.into_iter();
-    after.retain(|_| is_set.next().unwrap_or(true));
+    after.retain(|entry| match before.iter().position(|old| old.index == entry.index && old.member == entry.member) {
+        Some(at) => before.remove(at).score != entry.score,
+        None => true,
+    });
     (after, before)
 }
 

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -17,8 +18,12 @@ pub(crate) const UNLISTED: u8 = b'!';
 /// Bytes of a name, compared and hashed as bytes.
 #[derive(Clone)]
 enum Name {
-    InPlace { length: u8, bytes: [u8; IN_PLACE] },
-    Long(Box<[u8]>),
+    InPlace {
+        length: u8,
+        bytes: [u8; IN_PLACE],
+    },
+    /// Shared, because a queue with long names of people is handed around as often as one with short ones.
+    Long(Arc<[u8]>),
 }
 
 impl Name {
@@ -139,14 +144,22 @@ impl IndexName {
 
     /// A name from its kind and length-prefixed parts, so that no two lists of parts make the same name.
     pub fn from_parts(kind: u8, parts: &[&[u8]]) -> Self {
-        let mut bytes = Vec::with_capacity(1 + parts.iter().map(|part| part.len() + 2).sum::<usize>());
-        bytes.push(kind);
+        let total = 1 + parts.iter().map(|part| part.len() + 2).sum::<usize>();
+        let (mut short, mut long) = ([0; IN_PLACE], Vec::new());
+        if total > IN_PLACE {
+            long.resize(total, 0);
+        }
+        let bytes = if total > IN_PLACE { &mut long[..] } else { &mut short[..total] };
+        bytes[0] = kind;
+        let mut at = 1;
         for part in parts {
             let length = u16::try_from(part.len()).expect("parts of index names are limited far below 64 KiB");
-            bytes.extend_from_slice(&length.to_be_bytes());
-            bytes.extend_from_slice(part);
+            bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
+            at += 2;
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
         }
-        Self(Name::of(&bytes, &[]))
+        Self(Name::of(bytes, &[]))
     }
 
     /// The parts of a name made by [`IndexName::from_parts`].

@@ -1,6 +1,7 @@
 //! What a function call carries: KEYS, a flat msgpack sequence that refers to them, and the values to store.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 
 use bytes::Bytes;
 use ff_core::{IndexName, Key, Partition};
@@ -47,6 +48,8 @@ impl Space {
     }
 }
 
+/// Every partition's tag is shorter.
+const TAG_BYTES: usize = 16;
 /// Among so few keys one is found faster by looking than by hashing.
 const FEW: usize = 24;
 
@@ -72,12 +75,10 @@ impl Keys {
     /// No keys yet. A read names those it needs and no others: while a slot moves, every key that is not where the others
     /// are makes the call fail.
     pub(crate) fn bare(partition: Partition) -> Self {
-        Self {
-            tag: partition.to_string().into_bytes(),
-            bytes: Vec::with_capacity(512),
-            ends: Vec::with_capacity(16),
-            positions: HashMap::new(),
-        }
+        let mut tag = Vec::with_capacity(TAG_BYTES);
+        // Writing to memory cannot fail.
+        let _ = write!(tag, "{partition}");
+        Self { tag, bytes: Vec::with_capacity(512), ends: Vec::with_capacity(16), positions: HashMap::new() }
     }
 
     pub(crate) fn registry(&mut self) -> usize {

@@ -5,6 +5,9 @@ use crate::index::{self, DocumentLease, Due, Indexed};
 use crate::key::{Entry, Key};
 use crate::state::LifecyclePhase;
 
+/// Few executions have more entries at a time.
+const ENTRIES_USUAL: usize = 4;
+
 impl Indexed for Execution {
     fn key(&self) -> Key {
         Execution::key_of(&self.id)
@@ -20,7 +23,8 @@ impl Indexed for Execution {
             let mark = self.owes_anything().then(|| entry(index::marks(), self.updated_at));
             return timer.into_iter().chain(mark).collect();
         }
-        let mut entries = vec![entry(index::state(&self.namespace, state), self.created_at)];
+        let mut entries = Vec::with_capacity(ENTRIES_USUAL);
+        entries.push(entry(index::state(&self.namespace, state), self.created_at));
         if self.is_eligible() {
             entries.push(entry(self.queue(), self.queue_score()));
         }
