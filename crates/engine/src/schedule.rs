@@ -70,7 +70,8 @@ impl Command for Advance<'_> {
             return tx.remove_stray(self.key, Due::Timer.entry(self.key, self.score)).await;
         };
         let mut schedule = loaded.document;
-        if schedule.next_timer().is_none_or(|at| at > tx.now) {
+        let due_until = tx.due_until();
+        if schedule.next_timer().is_none_or(|at| at > due_until) {
             return tx.repair_due(self.key, schedule.next_timer(), self.score).await;
         }
         let instants = schedule.instants()?;
@@ -78,11 +79,11 @@ impl Command for Advance<'_> {
         runs.refuse = self.refuse;
         let usual = limits::SCHEDULE_EXECUTIONS_PER_COMMIT / runs.template.executions().max(1);
         for _ in 0..tx.transactor.chunk(usual.max(1)).min(self.most) {
-            let Some(run) = schedule.take_due(&instants, tx.now) else { break };
+            let Some(run) = schedule.take_due(&instants, due_until) else { break };
             runs.decide(tx, &mut schedule, &run).await?;
         }
         tx.save(&schedule);
-        if schedule.next_timer().is_some_and(|at| at <= tx.now) {
+        if schedule.next_timer().is_some_and(|at| at <= due_until) {
             // Its entry may stand where it stood, which no timer would notice.
             tx.transactor.due().note(tx.partition, tx.now);
         }

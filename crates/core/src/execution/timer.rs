@@ -93,16 +93,17 @@ impl Execution {
         if self.is_terminal() {
             return Fired::Remove;
         }
-        let now = self.mark_updated(now);
-        if self.deadline_at != 0 && self.deadline_at <= now {
+        // The document may be dated ahead of this instant, by a clock that has been set back since: that makes nothing due.
+        let (due, now) = (now, self.mark_updated(now));
+        if self.deadline_at != 0 && self.deadline_at <= due {
             self.expire("the deadline passed", now, effects);
             return Fired::Changed;
         }
-        if self.attempt_times_out_at().is_some_and(|at| at <= now) {
+        if self.attempt_times_out_at().is_some_and(|at| at <= due) {
             self.attempt_timed_out(random, now, effects);
             return Fired::Changed;
         }
-        if self.asks_budget() && self.recheck_at <= now {
+        if self.asks_budget() && self.recheck_at <= due {
             self.unpark(now, effects);
             return Fired::Changed;
         }
@@ -110,18 +111,18 @@ impl Execution {
             self.suspension_timed_out(now, effects);
             return Fired::Changed;
         }
-        if self.waits_until().is_some_and(|at| at <= now) {
+        if self.waits_until().is_some_and(|at| at <= due) {
             self.wake(super::ResumedBy::Time, now, effects);
             return Fired::Changed;
         }
-        if self.holds.has(Hold::Time) && self.not_before <= now {
+        if self.holds.has(Hold::Time) && self.not_before <= due {
             self.holds.clear(Hold::Time);
             self.not_before = 0;
         }
-        if !self.parked_on.is_empty() && self.recheck_at <= now {
+        if !self.parked_on.is_empty() && self.recheck_at <= due {
             self.unpark(now, effects);
         }
-        if let Some(lapsed) = self.lapsed_grant(now) {
+        if let Some(lapsed) = self.lapsed_grant(due) {
             // The grant is there, as the line above found it.
             let _ = self.drop_grant(lapsed, now);
         }

@@ -118,10 +118,6 @@ impl Claiming {
         let partitions = || self.scheduler.transactor.flow_partitions().collect();
         self.scheduler.ready().begin(&self.ask.criteria, partitions, self.started);
         while !self.is_over() {
-            if let Some((number, _)) = self.waiting.as_ref().filter(|_| !self.free.is_empty()) {
-                // Before the look: what comes during it wakes this claim once more.
-                self.scheduler.ready().wait_again(*number);
-            }
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
                 break;
@@ -143,7 +139,7 @@ impl Claiming {
 
     /// Begins to try and to read what there is now.
     async fn look(&mut self) -> Result<()> {
-        while !self.free.is_empty() && self.scheduler.ready().may_have_work(&self.ask.criteria) {
+        while !self.free.is_empty() && self.may_find_work() {
             let known = async {
                 self.scheduler.worker_id(&self.ask).await?;
                 self.scheduler.open_lanes(&self.ask.criteria).await
@@ -170,6 +166,16 @@ impl Claiming {
             }
         }
         Ok(())
+    }
+
+    /// Whether there is something to look at. From here on this claim is told of work once more: what it was told of
+    /// while it waited for reads is part of the look that begins now, and what comes during that look is not.
+    fn may_find_work(&self) -> bool {
+        let mut ready = self.scheduler.ready();
+        if let Some((number, _)) = &self.waiting {
+            ready.wait_again(*number);
+        }
+        ready.may_have_work(&self.ask.criteria)
     }
 
     fn read(&mut self, read: Read, awaited: bool) {

@@ -110,10 +110,11 @@ impl Command for FireExecution {
         };
         let mut execution = loaded.document;
         let suspension = execution.suspension.clone();
-        let due = execution.due_waits(tx.now);
+        let due_until = tx.due_until();
+        let due = execution.due_waits(due_until);
         let parked = !execution.waits.is_empty();
         let mut effects = Effects::default();
-        match execution.fire(tx.now, tx.random(), &mut effects) {
+        match execution.fire(due_until, tx.random(), &mut effects) {
             Fired::Nothing => tx.repair_due(&self.key, execution.next_timer(), self.score).await?,
             Fired::Changed => {
                 if parked && execution.waits.is_empty() && !execution.is_terminal() {

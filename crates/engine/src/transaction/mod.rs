@@ -78,6 +78,8 @@ pub(crate) struct Tx<'e> {
     pub(crate) command: CommandId,
     /// The store's time, as far as this try knows it.
     pub(crate) now: i64,
+    /// The latest time that the store itself has said in this try.
+    told: Option<i64>,
     known: BTreeMap<Key, Known>,
     staged: BTreeMap<Key, Staged>,
     batch: Batch,
@@ -98,6 +100,7 @@ impl<'e> Tx<'e> {
             partition,
             command,
             now: transactor.now_in(partition),
+            told: None,
             known: BTreeMap::new(),
             staged: BTreeMap::new(),
             batch: Batch::new(command),
@@ -122,10 +125,17 @@ impl<'e> Tx<'e> {
         u32::try_from(self.transactor.env().random() >> 32).unwrap_or(0)
     }
 
+    /// The instant up to which timers are due for certain. The estimate of a clock that was set back is ahead of it for a
+    /// while: what is due by the estimate alone would happen before its time.
+    pub(crate) fn due_until(&self) -> i64 {
+        self.told.map_or(self.now, |told| told.min(self.now))
+    }
+
     /// Several questions at once. Documents found by it are not known to the transaction until they are loaded.
     pub(crate) async fn read(&mut self, queries: Vec<Query>) -> Result<Vec<ff_store::Answer>> {
         let answers = self.transactor.read(self.partition, queries).await?;
         self.now = self.now.max(answers.at);
+        self.told = self.told.max(Some(answers.at));
         Ok(answers.answers)
     }
 

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::support::{Harness, START};
-use ff_core::op::{Claim, CreateExecution, CreateQuota, GetExecution, GetQuota, ListExecutions};
+use ff_core::op::{
+    Claim, CreateExecution, CreateQuota, CreateSchedule, GetExecution, GetQuota, GetSchedule, ListExecutions,
+};
 use ff_core::{Code, Family, Partition, PartitionConfig};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
-use ff_store::Guard;
 use ff_store::memory::{Call, Plan};
+use ff_store::{Guard, Query};
 use serde_json::json;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -123,6 +125,44 @@ async fn a_timer_is_not_looked_at_again_and_again_while_its_clock_stands_still()
     assert_eq!(task.execution_id, id);
     let reads = reads.load(Ordering::Relaxed);
     assert!(reads < 60, "{reads} reads until the clock went on");
+    trouble.end();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_schedule_decides_about_no_instant_that_the_store_has_not_reached() {
+    let back = Arc::new(AtomicI64::new(0));
+    let behind = Arc::clone(&back);
+    let skew_of = move |partition: Partition| match partition.family {
+        Family::Flow => -behind.load(Ordering::Relaxed),
+        _ => 0,
+    };
+    let single = Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() };
+    let (h, trouble) = Harness::skewed(single, skew_of).await;
+    let home = Partition::flow(0);
+    h.must::<CreateSchedule>(json!({
+        "name": "s", "spec": { "every_ms": 1_000 }, "overlap": "allow", "template": { "execution": { "kind": "test" } },
+    }))
+    .await;
+    let next = h.must::<GetSchedule>(json!({ "name": "s" })).await.next;
+    let (first, second) = (next[0], next[1]);
+    h.pass(u64::try_from(first - h.store.now_in(home) - 100).unwrap()).await;
+    // The look at what is due comes long after the first instant, and meanwhile the clock was set back. The engine has
+    // heard nothing of that: by its estimate the second instant has come, too.
+    trouble.begin(move |call| {
+        let Call::Read { partition, queries } = call else { return Plan::default() };
+        let looks = |query: &Query| matches!(query, Query::Scan(scan) if scan.index == ff_core::index::due());
+        if partition != home || !queries.iter().any(looks) || back.swap(400, Ordering::Relaxed) != 0 {
+            return Plan::default();
+        }
+        Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(1_200)))), ..Plan::default() }
+    });
+    for instant in [first, second] {
+        h.claim().await.expect("a run");
+        let (view, now) = (h.must::<GetSchedule>(json!({ "name": "s" })).await, h.store.now_in(home));
+        assert_eq!(view.runs[0].scheduled_for, instant);
+        assert!(instant <= now, "decided about {instant} at {now}");
+    }
     trouble.end();
     h.finish().await;
 }

@@ -391,3 +391,34 @@ async fn work_that_is_taken_after_its_claim_was_refused_is_given_back_unless_the
         h.finish().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_told_of_work_while_it_read_is_told_of_the_next() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let other = h.second().await;
+    // From now on the other server hands out what it creates without reading it.
+    assert!(other.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    trouble.begin(|call| {
+        if !reads_a_queue(&call) {
+            return Plan::default();
+        }
+        Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(20)))), ..Plan::default() }
+    });
+    let waiting = h.claim_with(json!({ "wait_ms": 20_000 }));
+    let submitting = async {
+        h.pass(100).await;
+        // The claim is told of the second queue while it reads the first, and finds both empty.
+        for kind in ["mail", "image"] {
+            other.submit(json!({ "kind": kind })).await;
+            other.claim_with(json!({ "wait_ms": 0 })).await.expect("it is there");
+            h.pass(5).await;
+        }
+        h.pass(1_000).await;
+        (other.submit(json!({ "kind": "video" })).await, Instant::now())
+    };
+    let (task, (id, submitted)) = tokio::join!(waiting, submitting);
+    assert_eq!(task.expect("it was told").execution_id, id);
+    assert!(submitted.elapsed() < Duration::from_millis(500), "{:?}", submitted.elapsed());
+    other.engine.close().await;
+    h.finish().await;
+}
