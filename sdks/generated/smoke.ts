@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 
 import { claim, complete, createExecution, getExecution, getResult, listApprovals, suspend } from "./flowfabric/sdk.gen";
 import { client } from "./flowfabric/client.gen";
+import type { Content } from "./flowfabric/types.gen";
 
 const { FF_SERVER, FF_TOKEN } = process.env;
 client.setConfig({ baseUrl: FF_SERVER, auth: FF_TOKEN, headers: { accept: "application/json" }, throwOnError: true });
@@ -24,7 +25,8 @@ async function main() {
   const view = await getExecution({ path, throwOnError: true });
   assert.equal(view.data.public_state, "completed");
   const result = await getResult({ path, throwOnError: true });
-  assert.equal(result.data.payload, 40);
+  // This client asks for the object, and not for the bytes as they are.
+  assert.equal((result.data as Content).payload, 40);
 
   const asks = await take("typescript-asks");
   const condition = { any: [{ name: "approve" }] };

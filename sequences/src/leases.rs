@@ -3,7 +3,7 @@
 use ff_core::Code;
 use serde_json::{Value, json};
 
-use crate::world::{World, merged};
+use crate::world::{World, merged, text};
 
 async fn short_lease(w: &World, more: Value) -> (String, Value) {
     let id = w.submit(more).await;
@@ -207,6 +207,42 @@ pub(crate) async fn s30_a_heartbeat_renews_each_lease_on_its_own(w: World) {
         let id = lease["execution_id"].as_str().expect("an id");
         w.is(id, "active").await;
         w.complete(id, &lease["fence"], json!(number)).await;
+    }
+}
+
+pub(crate) async fn s30_a_renewal_in_the_moment_of_the_expiry_holds_or_is_refused(w: World) {
+    const TTL_MS: u64 = 1_000;
+    for _ in 0..20 {
+        w.submit(json!({})).await;
+    }
+    let mut leases = Vec::new();
+    while leases.len() < 20 {
+        let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 10_000, "max_tasks": 20 - leases.len(),
+            "lease_ttl_ms": TTL_MS });
+        leases.extend(w.must("claim", ask).await["tasks"].as_array().expect("tasks").clone());
+    }
+    // Each is renewed a little later than the one before, the first in time, the last too late, and some of them while
+    // the timer fires.
+    let renew = async |number: usize, task: &Value| {
+        let earlier = 60_u64.saturating_sub(4 * u64::try_from(number).expect("few"));
+        let pause = json!({ "execution_id": task["execution_id"], "wait_ms": TTL_MS - earlier });
+        w.must("wait_execution", pause).await;
+        let lease = json!({ "execution_id": task["execution_id"], "fence": task["fence"], "lease_ttl_ms": 60_000 });
+        let answer = w.must("renew_leases", json!({ "leases": [lease] })).await;
+        answer["results"][0]["outcome"] == "renewed"
+    };
+    let tries = leases.iter().enumerate().map(|(number, task)| renew(number, task));
+    let renewed = futures_util::future::join_all(tries).await;
+    for (task, renewed) in leases.iter().zip(renewed) {
+        let id = text(&task["execution_id"]);
+        if renewed {
+            // Once it was said, no timer takes it back.
+            w.is(&id, "active").await;
+            w.complete(&id, &task["fence"], json!(1)).await;
+        } else {
+            w.becomes(&id, "waiting").await;
+            w.refused("complete", json!({ "execution_id": id, "fence": task["fence"] }), Code::LeaseExpired).await;
+        }
     }
 }
 

@@ -84,6 +84,7 @@ sequences! {
     lifecycle::s28_retention_removes_everything,
     leases::s29_a_grant_reserves_for_one_worker,
     leases::s30_a_heartbeat_renews_each_lease_on_its_own,
+    leases::s30_a_renewal_in_the_moment_of_the_expiry_holds_or_is_refused,
     journal::s31_a_lost_lease_leaves_the_steps_it_recorded,
     journal::s32_only_the_parallel_step_that_was_not_recorded_is_missing,
     journal::s32_a_program_that_changed_under_its_journal_is_asked_about,

@@ -45,7 +45,7 @@ pub(crate) async fn s18_deadlines_and_attempt_timeouts(w: World) {
     let (active, fence) = w.in_hand(deadline.clone()).await;
     let (suspended, other) = w.in_hand(deadline.clone()).await;
     let suspend = json!({ "execution_id": suspended, "fence": other, "reason": "signal", "condition": { "any": [] } });
-    w.must("suspend", suspend).await;
+    let asked = w.must("suspend", suspend).await;
     let delayed = w.submit(merged(deadline.clone(), json!({ "delay_until": 4_000_000_000_000i64 }))).await;
     let held = w.submit(deadline.clone()).await;
     w.must("hold_execution", json!({ "execution_id": held })).await;
@@ -65,10 +65,21 @@ pub(crate) async fn s18_deadlines_and_attempt_timeouts(w: World) {
         );
     }
     w.nothing_to_claim().await;
-    // What an expired one held is free again: the next under the same quota runs.
+    // Nothing waits for them any more: no signal, no frame, no lease.
+    let signal = json!({ "execution_id": suspended, "waitpoint_id": asked["waitpoint_id"], "token": asked["token"],
+        "name": "late" });
+    w.refused("deliver_signal", signal, Code::WaitpointClosed).await;
+    for id in [&active, &suspended] {
+        let stream = w.must("read_stream", json!({ "execution_id": id, "attempt": 0 })).await;
+        assert!(stream["closed_at"].is_i64(), "{stream}");
+    }
+    let renewed = w.must("renew_leases", json!({ "leases": [{ "execution_id": active, "fence": fence }] })).await;
+    assert_eq!(renewed["results"][0]["outcome"], "lost", "{renewed}");
+    // What an expired one held is free again: the next under the same quota and key runs.
     w.must("create_quota", json!({ "name": "one", "max_concurrent": 1 })).await;
-    let (holder, _) = w.in_hand(merged(deadline, json!({ "quota_policy_id": "one" }))).await;
-    let next = w.submit(json!({ "quota_policy_id": "one" })).await;
+    let held = json!({ "quota_policy_id": "one", "concurrency": [{ "key": "door", "limit": 1 }] });
+    let (holder, _) = w.in_hand(merged(deadline, held.clone())).await;
+    let next = w.submit(held).await;
     let task = w.claim().await;
     assert_eq!(task["execution_id"], json!(next), "the slot of the one that expired");
     w.is(&holder, "expired").await;
@@ -193,7 +204,38 @@ pub(crate) async fn s23_cancel_ends_every_state(w: World) {
     let ask = json!({ "instance_id": "w-1", "lanes": ["granted"], "mode": "grant", "grant_ttl_ms": 60_000, "wait_ms": 10_000 });
     let grant = w.must("claim", ask).await["grants"][0].clone();
     assert_eq!(grant["execution_id"], json!(granted));
-    for id in [&waiting, &delayed, &held, &active, &suspended, &blocked, &unpaid, &retried, &granted] {
+    let claimed_in = async |lane: &str| {
+        let id = w.submit(json!({ "lane": lane })).await;
+        let task = w.claim_with(json!({ "lanes": [lane] })).await.expect("it waits in its lane");
+        (id, task["fence"].clone())
+    };
+    let (revoked, _) = claimed_in("revoked").await;
+    w.must("revoke_lease", json!({ "execution_id": revoked })).await;
+    let (resumed, lease) = claimed_in("resumed").await;
+    let suspend = json!({ "execution_id": resumed, "fence": lease, "reason": "signal", "condition": { "any": [] } });
+    let asked = w.must("suspend", suspend).await;
+    let signal = json!({ "execution_id": resumed, "waitpoint_id": asked["waitpoint_id"], "token": asked["token"],
+        "name": "go" });
+    w.must("deliver_signal", signal).await;
+    let unroutable = w.submit(json!({ "lane": "elsewhere", "required_capabilities": ["gpu"] })).await;
+    for (id, state) in [(&revoked, "waiting"), (&resumed, "waiting"), (&suspended, "suspended"), (&active, "active")] {
+        w.is(id, state).await;
+    }
+    let all = [
+        &waiting,
+        &delayed,
+        &held,
+        &active,
+        &suspended,
+        &blocked,
+        &unpaid,
+        &retried,
+        &granted,
+        &revoked,
+        &resumed,
+        &unroutable,
+    ];
+    for id in all {
         let answer = w.must("cancel_execution", json!({ "execution_id": id, "reason": "enough" })).await;
         assert_eq!(answer["outcome"], "cancelled", "{answer}");
         w.is(id, "cancelled").await;
@@ -205,15 +247,35 @@ pub(crate) async fn s23_cancel_ends_every_state(w: World) {
     }
     w.refused("complete", json!({ "execution_id": active, "fence": fence }), Code::LeaseRevoked).await;
     w.nothing_to_claim().await;
-    for lane in ["elsewhere", "unpaid", "retried", "granted"] {
-        assert!(w.claim_with(json!({ "lanes": [lane], "wait_ms": 0 })).await.is_none(), "{lane}");
+    for lane in ["elsewhere", "unpaid", "retried", "granted", "revoked", "resumed"] {
+        let ask = json!({ "lanes": [lane], "capabilities": ["gpu"], "wait_ms": 0 });
+        assert!(w.claim_with(ask).await.is_none(), "{lane}");
     }
     let used = json!({ "instance_id": "w-1", "grant_id": grant["grant_id"], "execution_id": granted });
     let refused = w.call("claim_from_grant", used).await;
     assert!(refused.is_err(), "{refused:?}");
     // Each is found under its end, and under no other state.
     let listed = w.must("list_executions", json!({ "state": "cancelled" })).await;
-    assert_eq!(listed["items"].as_array().map(Vec::len), Some(9), "{listed}");
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(all.len()), "{listed}");
+    for state in [
+        "waiting",
+        "delayed",
+        "rate_limited",
+        "waiting_children",
+        "active",
+        "suspended",
+        "completed",
+        "failed",
+        "expired",
+        "skipped",
+    ] {
+        let listed = w.must("list_executions", json!({ "state": state })).await;
+        let found = listed["items"].as_array().expect("a page").iter().map(|item| item["execution_id"].clone());
+        let found: Vec<_> = found.filter(|id| *id != json!(upstream)).collect();
+        assert!(found.is_empty(), "{state}: {found:?}");
+    }
+    // The one that was asked about is no question any more.
+    assert_eq!(w.must("list_approvals", json!({})).await["items"], json!([]));
     let open = w.must("list_executions", json!({ "open": true })).await;
     assert_eq!(open["items"].as_array().map(Vec::len), Some(1), "only the upstream: {open}");
     let (completed, fence) = w.in_hand(json!({})).await;

@@ -22,10 +22,13 @@ pub const EVERY_NAMESPACE: &str = "*";
 /// is asked for, and the engine itself. A stored token under such a name could not be told from them in records.
 pub const RESERVED_NAMES: [&str; 5] = ["api_token", "waitpoint_token", "local", "system", EVERY_NAMESPACE];
 
+/// How the name of the holder of a configured token begins if the token has a name: `api_token:NAME`.
+pub const CONFIGURED_PREFIX: &str = "api_token:";
+
 /// Refuses a name that no stored token may have.
 pub fn token_name(name: &str) -> Result<()> {
     text::name("name", name)?;
-    if RESERVED_NAMES.contains(&name) {
+    if RESERVED_NAMES.contains(&name) || name.starts_with(CONFIGURED_PREFIX) {
         return Err(Error::invalid("name", format!("must not be {name:?}, which stands for a caller of its own")));
     }
     Ok(())

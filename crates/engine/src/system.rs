@@ -17,8 +17,8 @@ use crate::transaction::Transactor;
 const CONFIRMED_MS: i64 = 1_000;
 /// Copies kept; past it all are dropped.
 const CAPACITY: usize = 10_000;
-/// While so many copies are kept, it is not remembered that a token does not exist.
-const STRANGE_TOKENS_MAX: usize = CAPACITY / 2;
+/// Names that strangers made up and that are remembered to stand for nothing; past it all are dropped.
+const STRANGE_MAX: usize = 1_000;
 
 /// Reads documents of the system partition through copies of them.
 #[derive(Clone)]
@@ -28,7 +28,15 @@ pub(crate) struct SystemDocuments {
 }
 
 #[derive(Default)]
-struct Copies(Mutex<BTreeMap<Key, Copy>>);
+struct Copies(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    copies: BTreeMap<Key, Copy>,
+    /// When it was confirmed that a document does not exist whose name any stranger may make up. They stand apart, so that
+    /// a flood of them pushes out nothing else.
+    strange: BTreeMap<Key, i64>,
+}
 
 struct Copy {
     confirmed_at: i64,
@@ -37,24 +45,44 @@ struct Copy {
 
 impl Copies {
     fn get(&self, key: &Key, now: i64) -> Option<Option<Bytes>> {
-        let copies = self.copies();
-        let copy = copies.get(key)?;
-        (now - copy.confirmed_at < CONFIRMED_MS).then(|| copy.body.clone())
+        let kept = self.kept();
+        let (confirmed_at, body) = match (kept.copies.get(key), kept.strange.get(key)) {
+            (Some(copy), _) => (copy.confirmed_at, copy.body.clone()),
+            (None, Some(confirmed_at)) => (*confirmed_at, None),
+            (None, None) => return None,
+        };
+        (now - confirmed_at < CONFIRMED_MS).then_some(body)
     }
 
     fn put(&self, key: Key, body: Option<Bytes>, confirmed_at: i64) {
-        let mut copies = self.copies();
-        // Strangers can name tokens that do not exist; they must not push out copies of those that do.
-        if body.is_none() && key.kind() == kind::TOKEN && copies.len() >= STRANGE_TOKENS_MAX {
+        let kept = &mut *self.kept();
+        // A bearer names its token and a message its hook before it is known whether there is one.
+        if body.is_none() && matches!(key.kind(), kind::TOKEN | kind::HOOK) {
+            kept.copies.remove(&key);
+            if kept.strange.len() >= STRANGE_MAX {
+                kept.strange.clear();
+            }
+            kept.strange.insert(key, confirmed_at);
             return;
         }
-        if copies.len() >= CAPACITY {
-            copies.clear();
+        kept.strange.remove(&key);
+        if kept.copies.len() >= CAPACITY {
+            kept.copies.clear();
         }
-        copies.insert(key, Copy { confirmed_at, body });
+        kept.copies.insert(key, Copy { confirmed_at, body });
     }
 
-    fn copies(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Copy>> {
+    fn forget(&self, key: &Key) {
+        let mut kept = self.kept();
+        kept.copies.remove(key);
+        kept.strange.remove(key);
+    }
+
+    fn clear(&self) {
+        *self.kept() = Kept::default();
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.0.lock().expect("no holder of this lock panics")
     }
 }
@@ -70,12 +98,12 @@ impl SystemDocuments {
 
     /// A document has changed.
     pub(crate) fn forget(&self, key: &Key) {
-        self.copies.copies().remove(key);
+        self.copies.forget(key);
     }
 
     /// Any document may have changed.
     pub(crate) fn clear(&self) {
-        self.copies.copies().clear();
+        self.copies.clear();
     }
 
     /// A document of the system partition, at most a second old.
@@ -153,4 +181,42 @@ pub(crate) struct SubmissionTerms {
     pub(crate) aging_ms: i64,
     /// A subscription asks for the creation of executions.
     pub(crate) announced: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_strangers_make_up_push_out_no_copy_and_are_few() {
+        let copies = Copies::default();
+        let lane = Lane::key_of("n", "lane");
+        copies.put(lane.clone(), None, 0);
+        let token = Key::new(kind::TOKEN, &[b"known"]);
+        copies.put(token.clone(), Some(Bytes::from_static(b"token")), 0);
+        for number in 0..20 * CAPACITY {
+            let name = number.to_be_bytes();
+            let kind = if number % 2 == 0 { kind::TOKEN } else { kind::HOOK };
+            copies.put(Key::new(kind, &[&name]), None, 0);
+        }
+        assert_eq!(copies.get(&lane, 1), Some(None));
+        assert_eq!(copies.get(&token, 1), Some(Some(Bytes::from_static(b"token"))));
+        let kept = copies.kept();
+        assert!(kept.copies.len() == 2 && kept.strange.len() <= STRANGE_MAX, "{}", kept.strange.len());
+    }
+
+    #[test]
+    fn a_name_that_stood_for_nothing_is_forgotten_when_something_has_it() {
+        let copies = Copies::default();
+        let hook = Key::new(kind::HOOK, &[b"h"]);
+        copies.put(hook.clone(), None, 0);
+        assert_eq!(copies.get(&hook, 1), Some(None));
+        copies.forget(&hook);
+        assert_eq!(copies.get(&hook, 1), None);
+        copies.put(hook.clone(), None, 0);
+        copies.put(hook.clone(), Some(Bytes::from_static(b"hook")), 1);
+        assert_eq!(copies.get(&hook, 2), Some(Some(Bytes::from_static(b"hook"))));
+        copies.put(hook.clone(), None, 3);
+        assert_eq!(copies.get(&hook, 4), Some(None));
+    }
 }

@@ -121,14 +121,14 @@ async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
         Presented::Nothing if app.config.open() => Ok(local()),
         Presented::Nothing => Err(Error::of(Code::Unauthenticated)),
         Presented::Bearer(bearer) => match configured(app, bearer) {
-            Some(_) => Ok(configured_caller()),
+            Some(token) => Ok(configured_caller(token)),
             None => app.engine.authenticate(bearer).await,
         },
         Presented::Ticket(caller) => app.engine.confirm_caller(caller).await.map(|()| caller.clone()),
         Presented::Session(session) => {
             let owner = app.config.api_tokens.iter().find(|token| token.session_id() == session.token_id());
             match owner {
-                Some(token) => session.check(token.session_key(), app.engine.now()).map(|()| configured_caller()),
+                Some(token) => session.check(token.session_key(), app.engine.now()).map(|()| configured_caller(token)),
                 None => app.engine.authenticate_session(session).await,
             }
         }
@@ -141,15 +141,15 @@ fn configured<'a>(app: &'a App, bearer: &str) -> Option<&'a TokenDigest> {
     app.config.api_tokens.iter().fold(None, |known, token| if token.is(&digest) { Some(token) } else { known })
 }
 
-fn configured_caller() -> Caller {
-    Caller { standing: Standing::Token, ..Caller::new("api_token", None, Role::Admin) }
+fn configured_caller(token: &TokenDigest) -> Caller {
+    Caller { standing: Standing::Token, ..Caller::new(token.caller_name(), None, Role::Admin) }
 }
 
 /// A session for the bearer of this token.
 pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Session)> {
     if let Some(token) = configured(app, bearer) {
         let session = Session::begin(token.session_id(), token.session_key(), app.engine.now() + SESSION_TTL_MS);
-        return Ok((configured_caller(), session));
+        return Ok((configured_caller(token), session));
     }
     let session = app.engine.begin_session(bearer).await?;
     Ok((app.engine.authenticate_session(&session).await?, session))

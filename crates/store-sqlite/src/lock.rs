@@ -172,8 +172,14 @@ mod database {
     impl Lock {
         #[cfg(unix)]
         pub(super) fn take(path: &Path) -> Result<Self> {
-            use std::os::unix::fs::MetadataExt;
+            use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+            if !path.exists() {
+                // Only its owner may read it; SQLite gives the files beside it the same permissions.
+                let mut options = super::OpenOptions::new();
+                let created = options.write(true).create_new(true).mode(0o600).open(path);
+                created.map_err(|why| super::cannot_create(path, &why))?;
+            }
             if std::fs::metadata(path).is_ok_and(|found| found.nlink() > 1) {
                 let why = format!("{} has several names (hard links); leave it one of them", path.display());
                 return Err(ff_store::StoreError::Config(why));

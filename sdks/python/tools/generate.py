@@ -285,7 +285,9 @@ def answer_of(operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     for status in ("200", "201", "202"):
         content = operation["responses"].get(status, {}).get("content", {})
         if "application/json" in content:
+            # Where bytes are answered as they are or as an object, this client asks for the object.
             schema = content["application/json"]["schema"]
+            schema = schema.get("anyOf", [schema])[0]
             return ref_name(schema) if "$ref" in schema and is_model(schemas[ref_name(schema)]) else "dict"
     return ""
 

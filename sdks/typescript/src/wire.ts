@@ -781,7 +781,7 @@ export interface paths {
         };
         /**
          * Fetches the input of an execution: its bytes and their content type. `no_input` when it was submitted without.
-         * @description Fetches the input of an execution: its bytes and their content type. `no_input` when it was submitted without.
+         * @description Fetches the input of an execution: its bytes and their content type. `no_input` when it was submitted without. The bytes are sent as they are, with their own content type; with `Accept: application/json` the answer is an object that holds both.
          */
         get: operations["get_input"];
         put?: never;
@@ -981,7 +981,7 @@ export interface paths {
         };
         /**
          * Fetches the result of an execution: its bytes and their content type.
-         * @description Fetches the result of an execution: its bytes and their content type.
+         * @description Fetches the result of an execution: its bytes and their content type. The bytes are sent as they are, with their own content type; with `Accept: application/json` the answer is an object that holds both.
          */
         get: operations["get_result"];
         put?: never;
@@ -9741,7 +9741,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Content"];
+                    "application/json": components["schemas"]["Content"] | unknown;
                     "*/*": unknown;
                 };
             };
@@ -10124,7 +10124,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Content"];
+                    "application/json": components["schemas"]["Content"] | unknown;
                     "*/*": unknown;
                 };
             };

@@ -88,8 +88,7 @@ pub(crate) async fn run(session: Session, arguments: Launch) -> Result<()> {
             .advice("Name a program that is on the path, or give its path: ff worker -- ./transcode.sh."));
     }
     let session = session.patient().await?;
-    let folder = tempfile::Builder::new().prefix("ff-worker-").tempdir();
-    let folder = folder.map_err(|error| Failure::usage(format!("no temporary folder: {error}")))?;
+    let folder = socket::private_folder().map_err(|error| Failure::usage(format!("no temporary folder: {error}")))?;
     let worker = FlowFabricWorker::connect(&session.client, arguments.config()?).await?;
     let drain = span_of(arguments.drain);
     session.out.note(&announcement(&arguments, &worker, &session.address()));

@@ -15,6 +15,14 @@ const LINE_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// A call and where its answer goes.
 pub(super) type Asked = (Call, oneshot::Sender<Answer>);
 
+/// A folder for the sockets of a worker. Only its own user may enter it: a process that connects to a socket speaks for a task.
+pub(super) fn private_folder() -> std::io::Result<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let owner_only = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("ff-worker-").permissions(owner_only).tempdir()
+}
+
 /// The socket of one program. Its folder is the worker's own, which no other user may enter.
 pub(super) struct ProgramSocket {
     path: PathBuf,
@@ -82,4 +90,18 @@ async fn ask(calls: &mpsc::Sender<Asked>, call: Call) -> Answer {
         return over();
     }
     answered.await.unwrap_or_else(|_| over())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_user_enters_the_folder_of_the_sockets() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = private_folder().unwrap();
+        let mode = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{mode:o}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::env;
 
 /// The longest a claim sleeps without looking.
 const LOOK_AGAIN_MS: i64 = 30_000;
-/// Work that is known waits this long for a read that may find better work.
+/// Work that is known waits this long for reads that may find better work.
 const ORDER_PATIENCE_MS: i64 = 50;
 /// A commit that takes longer than this is left to itself, when there is something else to hand out or to try.
 const COMMIT_PATIENCE_MS: i64 = 250;
@@ -139,6 +139,7 @@ impl Claiming {
 
     /// Begins to try and to read what there is now.
     async fn look(&mut self) -> Result<()> {
+        let patient_until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
         while !self.free.is_empty() && self.may_find_work() {
             let known = async {
                 self.scheduler.worker_id(&self.ask).await?;
@@ -150,17 +151,22 @@ impl Claiming {
             };
             let criteria = criteria?;
             let now = self.scheduler.transactor.env().now_ms();
-            let count = self.free.len();
-            let pick = self.scheduler.ready().pick(&criteria, self.first_lane, count, now);
+            let (wanted, patient) = ((self.first_lane, self.free.len()), now < patient_until);
+            let pick = self.scheduler.ready().pick(&criteria, wanted, patient, now);
             let Pick { candidates, reads, suspects } = pick;
             drop(criteria);
             if candidates.is_empty() && reads.is_empty() && suspects.is_empty() {
                 return Ok(());
             }
+            // A claim whose time is up leaves to others what it has not read yet.
+            let late = now >= self.deadline.max(self.started + READ_PATIENCE_MS);
             suspects.into_iter().for_each(|read| self.read(read, false));
-            reads.into_iter().for_each(|read| self.read(read, true));
+            reads.into_iter().for_each(|read| self.read(read, !late));
             self.try_all(candidates);
             self.pass_on_if_busy();
+            if late {
+                return Ok(());
+            }
             if self.awaited_reads > 0 && !self.wait_for_order().await {
                 return Ok(());
             }

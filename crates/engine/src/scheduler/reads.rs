@@ -9,7 +9,7 @@ use ff_store::{Answer, Query, Scan};
 
 use super::Scheduler;
 use super::candidate::is_outage;
-use super::ready::{Candidate, QueueId, QueueName, Read};
+use super::ready::{Candidate, NamesPage, QueueId, QueueName, Read};
 use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
@@ -22,12 +22,11 @@ impl Scheduler {
     pub(super) async fn carry_out_read(&self, read: Read) {
         match read {
             Read::Head(id) => self.read_head(id).await,
-            Read::Names { partition, namespace, lane } => {
-                let prefix = index::queues_of_lane(&namespace, &lane);
-                let names = self.queue_names(partition, prefix).await;
+            Read::Names { partition, namespace, lane, after } => {
+                let page = self.names_page(partition, index::queues_of_lane(&namespace, &lane), after).await;
                 let now = self.transactor.env().now_ms();
-                match names {
-                    Ok(names) => self.ready().learnt((&namespace, &lane), partition, names, now),
+                match page {
+                    Ok(page) => self.ready().learnt((&namespace, &lane), partition, page, now),
                     Err(error) => {
                         self.pass_partition_over(partition, &error);
                         self.ready().not_learnt((&namespace, &lane), partition, now);
@@ -37,24 +36,17 @@ impl Scheduler {
         }
     }
 
-    /// The names of the queues of a partition that begin with a prefix, page by page.
-    async fn queue_names(&self, partition: Partition, prefix: Vec<u8>) -> Result<Vec<IndexName>> {
-        let mut names: Vec<IndexName> = Vec::new();
+    /// A page of the names of a partition's queues that begin with a prefix.
+    async fn names_page(&self, partition: Partition, prefix: Vec<u8>, after: Option<IndexName>) -> Result<NamesPage> {
         let limit = self.transactor.chunk(NAMES_LIMIT);
-        loop {
-            let after = names.last().cloned();
-            let query = Query::Indexes { prefix: prefix.clone(), after, limit };
-            let page = self.transactor.read(partition, vec![query]).await?.into_only(Answer::into_indexes)?;
-            let full = page.len() == limit;
-            names.extend(page);
-            if !full {
-                return Ok(names);
-            }
-        }
+        let query = Query::Indexes { prefix, after: after.clone(), limit };
+        let names = self.transactor.read(partition, vec![query]).await?.into_only(Answer::into_indexes)?;
+        let more = names.len() == limit;
+        Ok(NamesPage { after, names, more })
     }
 
     async fn read_head(&self, id: QueueId) {
-        let limit = self.transactor.chunk(FETCH_LIMIT);
+        let limit = self.ready().read_limit(self.transactor.chunk(FETCH_LIMIT));
         let mut scan = Scan::first(id.index.clone(), limit).with_documents();
         scan.after = self.ready().read_after(&id);
         let page = match self.transactor.read(id.partition, vec![Query::Scan(scan)]).await {

@@ -5,7 +5,7 @@
 //! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
 //! resolved by the timers ranked first for the partition; the others look a little later whether they still stand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::planted::{Bug, planted};
 use ff_core::{IndexName, Key, Partition, index};
@@ -16,6 +16,7 @@ use super::Timers;
 use crate::due::RANK_MAX;
 use crate::env;
 use crate::scheduler::reads::NAMES_LIMIT;
+use crate::scheduler::ready::{NamesPage, QueueName};
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
@@ -99,24 +100,27 @@ impl Timers {
     }
 
     /// Takes up a page of queue names and all that follow it. `began` is the scheduler's stamp before the first was read.
-    async fn learn_queues(&self, partition: Partition, mut page: Vec<IndexName>, began: u64) {
-        let mut all = BTreeSet::new();
+    async fn learn_queues(&self, partition: Partition, names: Vec<IndexName>, began: u64) {
+        let page_of = |after: Option<IndexName>, names: Vec<IndexName>| {
+            let more = names.len() == self.transactor.chunk(NAMES_LIMIT);
+            NamesPage { after, names, more }
+        };
+        let mut waits: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut page = page_of(None, names);
         loop {
-            let now = self.transactor.env().now_ms();
-            let last = page.last().filter(|_| page.len() == self.transactor.chunk(NAMES_LIMIT)).cloned();
-            self.scheduler.ready().sweep_found(partition, &page, now);
-            self.subscriptions.state.found_queues(&page);
-            all.extend(page);
-            if last.is_none() {
-                break;
+            self.scheduler.ready().sweep_found(partition, &page, began, self.transactor.env().now_ms());
+            self.subscriptions.state.found_queues(&page.names);
+            for name in page.names.iter().filter_map(QueueName::parse) {
+                waits.entry(name.namespace).or_default().insert(name.lane);
             }
-            page = match self.transactor.read(partition, vec![self.queue_names_query(last)]).await {
-                Ok(answers) => answers.into_only(Answer::into_indexes).unwrap_or_default(),
+            let Some(last) = page.names.pop().filter(|_| page.more) else { break };
+            page = match self.transactor.read(partition, vec![self.queue_names_query(Some(last.clone()))]).await {
+                Ok(answers) => page_of(Some(last), answers.into_only(Answer::into_indexes).unwrap_or_default()),
                 Err(error) => return self.not_swept(partition, &error),
             };
         }
         let mut ready = self.scheduler.ready();
-        ready.sweep_ended(partition, &all, began);
+        ready.sweep_ended(partition, &waits, began);
         ready.let_go(self.transactor.env().now_ms());
     }
 

@@ -182,7 +182,7 @@ async fn a_token_makes_none_that_reaches_further() {
     let rotation = json!({ "new_kid": "k9", "new_secret_hex": "9".repeat(64) });
     assert_eq!(h.refused::<RotateWaitpointSecret>(rotation).await, Code::Forbidden);
     h.caller = Caller::system();
-    for reserved in ["api_token", "waitpoint_token", "local", "system", "*"] {
+    for reserved in ["api_token", "api_token:ops", "waitpoint_token", "local", "system", "*"] {
         assert_eq!(h.refused::<CreateToken>(json!({ "name": reserved, "role": "reader" })).await, Code::Invalid);
     }
     h.finish().await;

@@ -1,9 +1,11 @@
 //! Work of different keys takes turns in a lane, at every server.
 
 use crate::support::Harness;
-use ff_core::ExecutionId;
 use ff_core::op::{Claim, Complete, CreateExecutions};
-use serde_json::json;
+use ff_core::{ExecutionId, Family};
+use ff_engine::Options;
+use ff_store::memory::{Call, Plan};
+use serde_json::{Value, json};
 
 /// Submits so many under one key.
 async fn flood(h: &Harness, key: &str, count: usize) {
@@ -101,5 +103,40 @@ async fn work_without_a_key_takes_turns_as_one_and_runs_to_the_end() {
         assert_eq!(sorted, ["", "a", "b"], "{kinds:?}");
     }
     assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_does_not_wait_until_every_key_of_its_lane_is_known() {
+    const KEYS: usize = 3_000;
+    const READ_MS: u64 = 10;
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let all: Vec<Value> =
+        (0..KEYS).map(|number| json!({ "kind": "test", "fair_key": format!("tenant-{number:06}") })).collect();
+    for some in all.chunks(300) {
+        h.must::<CreateExecutions>(json!({ "executions": some })).await;
+    }
+    trouble.begin(|call| match call {
+        Call::Read { partition, .. } if partition.family == Family::Flow => {
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(READ_MS));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let began = h.engine.now();
+    claim(&h).await;
+    let took = h.engine.now() - began;
+    assert!(took <= 100, "the first of {KEYS} keys was served after {took} ms");
+    // All that was not known then is found by the claims that follow.
+    let mut keys = std::collections::BTreeSet::new();
+    for _ in 0..KEYS / 100 {
+        let args = json!({ "instance_id": "w-1", "lanes": ["default"], "max_tasks": 100, "wait_ms": 1_000 });
+        keys.extend(h.must::<Claim>(args).await.tasks.into_iter().map(|task| task.execution_id));
+    }
+    while let Some(task) = h.claim_with(json!({ "wait_ms": 1_000 })).await {
+        keys.insert(task.execution_id);
+    }
+    assert_eq!(keys.len(), KEYS - 1);
+    trouble.end();
     h.finish().await;
 }

@@ -180,11 +180,12 @@ impl std::fmt::Debug for Config {
 
 fn api_tokens(settings: &Settings) -> Result<Vec<TokenDigest>, ConfigError> {
     let Some(text) = &settings.api_token else { return Ok(Vec::new()) };
-    let tokens: Vec<&str> = text.split(',').map(str::trim).filter(|token| !token.is_empty()).collect();
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let tokens: Vec<(&str, &str)> = entries.map(TokenDigest::parts).collect();
     if tokens.is_empty() {
         return refused("api_token must not be empty");
     }
-    for (index, token) in tokens.iter().enumerate() {
+    for (index, (_, token)) in tokens.iter().enumerate() {
         let (number, length) = (index + 1, token.chars().count());
         if length < API_TOKEN_MIN_CHARS {
             return refused(format!(
@@ -193,7 +194,7 @@ fn api_tokens(settings: &Settings) -> Result<Vec<TokenDigest>, ConfigError> {
             ));
         }
     }
-    Ok(tokens.into_iter().map(TokenDigest::of).collect())
+    Ok(tokens.into_iter().map(|(name, token)| TokenDigest::of(token).named(name)).collect())
 }
 
 fn certificate(settings: &Settings) -> Result<Option<Arc<Certificate>>, ConfigError> {
@@ -355,9 +356,12 @@ mod tests {
         let refusal = why(short);
         assert!(refusal.contains("token 2") && refusal.contains("openssl rand"), "{refusal}");
         assert!(!refusal.contains("canary"), "{refusal}");
-        let token = Settings { api_token: Some(format!("{},{}", "a".repeat(16), "b".repeat(16))), ..outside };
+        let named = Settings { api_token: Some("operations=canary-t3".into()), ..outside.clone() };
+        let refusal = why(named);
+        assert!(refusal.contains("has 9 characters") && !refusal.contains("canary"), "{refusal}");
+        let token = Settings { api_token: Some(format!("{},ci={}", "a".repeat(16), "b".repeat(16))), ..outside };
         let config = Config::resolve(token, Settings::default()).unwrap();
-        assert_eq!(config.api_tokens.len(), 2);
+        assert_eq!(config.api_tokens, [TokenDigest::of(&"a".repeat(16)), TokenDigest::of(&"b".repeat(16)).named("ci")]);
         assert!(!config.open() && config.allowed_hosts.is_none());
     }
 

@@ -71,7 +71,7 @@ settings! {
     tls_cert_file: PathBuf, "FF_TLS_CERT_FILE";
     /// PEM file with the key of the certificate, unencrypted.
     tls_key_file: PathBuf, "FF_TLS_KEY_FILE";
-    /// Tokens with the role admin, of 16 characters at least, separated by commas. Needed to listen on anything but loopback.
+    /// Tokens with the role admin, of 16 characters at least, separated by commas, each with or without a name as in ops=TOKEN. Needed to listen on anything but loopback.
     api_token: String, "FF_API_TOKEN";
     /// File that holds the API tokens.
     api_token_file: PathBuf, "FF_API_TOKEN_FILE";

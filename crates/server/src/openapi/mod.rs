@@ -153,6 +153,12 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
              JSON."
         ));
     }
+    if info.reply == ReplyKind::Bytes {
+        description.push_str(
+            " The bytes are sent as they are, with their own content type; with `Accept: application/json` the answer is an \
+             object that holds both.",
+        );
+    }
     let mut operation = json!({
         "operationId": info.name,
         "summary": info.summary,
@@ -270,6 +276,9 @@ fn header(name: &str, description: &str) -> Value {
 fn responses(info: &OperationInfo, outcome: Value) -> Value {
     let mut content = json!({ "application/json": { "schema": outcome } });
     if info.reply == ReplyKind::Bytes {
+        // Bytes that are sent as they are may be JSON of any form.
+        let themselves = "The bytes themselves, where their own type is JSON and no other form was asked for.";
+        content["application/json"]["schema"] = json!({ "anyOf": [outcome, { "description": themselves }] });
         content["*/*"] = json!({ "schema": {} });
     }
     if info.event_stream {
@@ -412,6 +421,18 @@ mod tests {
         }
         assert!(examples >= 12, "{examples} examples");
         assert!(document["components"]["schemas"]["Content"]["properties"]["payload"].is_object());
+    }
+
+    #[test]
+    fn an_answer_of_bytes_may_be_json_of_any_form() {
+        let document = document();
+        for path in ["/v1/executions/{execution_id}/input", "/v1/executions/{execution_id}/result"] {
+            let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
+            let forms = content["application/json"]["schema"]["anyOf"].as_array().unwrap();
+            assert_eq!(forms[0]["$ref"], "#/components/schemas/Content", "{path}");
+            assert!(forms[1].as_object().unwrap().keys().eq(["description"]), "{path}: {}", forms[1]);
+            assert!(content["*/*"].is_object(), "{path}");
+        }
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! How far a caller reaches over HTTP: forged and revoked credentials, waitpoint tokens beside others, and what a scrape shows.
 
 use ff_core::session::Session;
+use ff_server::Settings;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{ADMIN, Client, Running, with_tokens, within};
+use crate::support::{ADMIN, Client, Running, settings, with_tokens, within};
 
 async fn token(admin: &Client, args: Value) -> String {
     admin.post("/v1/admin/tokens", &args).await.ok()["secret"].as_str().unwrap().to_owned()
@@ -133,5 +134,28 @@ async fn a_scrape_shows_the_namespaces_and_lanes_of_its_caller() {
     assert!(narrow.contains("lane=\"a\"") && !narrow.contains("lane=\"b\""), "{narrow}");
     let approver = token(&admin, json!({ "name": "p", "role": "approver" })).await;
     assert_eq!(server.client_with(&approver).get("/metrics").await.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_record_tells_configured_tokens_apart_by_their_names() {
+    let (ops, ci) = ("canary-operations-token", "canary-integration-token");
+    let api_token = Some(format!("{ADMIN},ops={ops},ci={ci}"));
+    let server = Running::start(Settings { api_token, ..settings() }).await;
+    for (secret, lane) in [(ADMIN, "a"), (ops, "b"), (ci, "c")] {
+        let client = server.client_with(secret);
+        client.post(&format!("/v1/lanes/{lane}/pause"), &json!({})).await.ok();
+    }
+    let audit = server.client_with(ADMIN).get("/v1/admin/audit?limit=100").await.ok();
+    let who = |lane: &str| {
+        let records = audit["items"].as_array().unwrap();
+        records.iter().find(|record| record["target"].as_str().is_some_and(|target| target.ends_with(lane))).cloned()
+    };
+    for (lane, name) in [("a", "api_token"), ("b", "api_token:ops"), ("c", "api_token:ci")] {
+        assert_eq!(who(lane).map(|record| record["who"].clone()), Some(json!(name)), "{audit}");
+    }
+    assert_eq!(server.client_with("ops").get("/v1/executions").await.status, 401, "the name alone is no token");
+    let whole = format!("ops={ops}");
+    assert_eq!(server.client_with(&whole).get("/v1/executions").await.status, 401, "nor is the entry");
     server.stop().await;
 }

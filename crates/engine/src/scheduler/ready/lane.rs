@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use std::sync::Arc;
 
-use ff_core::{CapabilitySet, Partition};
+use ff_core::{CapabilitySet, IndexName, Partition};
 
 use super::NEAR_MS;
 use super::queue::{QueueId, QueueName};
@@ -37,9 +37,23 @@ impl Lane {
     }
 }
 
-/// Where the names of the lane's queues are yet to be read.
+/// The score of a queue of which nothing but the name is known.
+pub(super) const UNREAD: i64 = i64::MIN;
+
+/// A partition in which the names of the lane's queues are yet to be read. They are read page by page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Learning {
+    pub(super) state: LearningState,
+    /// The last name that was taken up.
+    pub(super) after: Option<IndexName>,
+    /// There was no room for a queue that may stand before the next page: what follows the last page is the first one.
+    pub(super) again: bool,
+    /// A queue that was found by its name since this announcement holds nothing that is not known of.
+    pub(super) since: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Learning {
+pub(super) enum LearningState {
     /// They can be read now. The last read of a suspect failed, and no claim waits for the next one.
     Due { suspect: bool },
     /// A claim reads them since then.
@@ -48,6 +62,18 @@ pub(super) enum Learning {
     Blocked { until: i64 },
     /// There is no room for more queues: not before then.
     Postponed { until: i64 },
+}
+
+impl Learning {
+    /// From the first name on; a queue that was ever found by its name need not be read again.
+    pub(super) fn new(state: LearningState) -> Self {
+        Self { state, after: None, again: false, since: 1 }
+    }
+
+    /// Where names are to be read now.
+    pub(super) fn due(suspect: bool) -> Self {
+        Self::new(LearningState::Due { suspect })
+    }
 }
 
 /// A lane whose work some worker here asks for.
@@ -64,6 +90,9 @@ pub(super) struct AwaitedLane {
     pub(super) queues: BTreeSet<QueueId>,
     /// Its queues with a head that could be picked now, by what they require.
     pub(super) routes: BTreeMap<CapabilitySet, Heads>,
+    /// Its queues of which nothing but the name is known, by what they require. They stand apart because there may be very
+    /// many of them: a claim does not read all of them before it takes the best of what it knows.
+    pub(super) unread: BTreeMap<CapabilitySet, Heads>,
     /// Heads are listed by kind, too. A lane whose claims name no kinds does without.
     pub(super) by_kind: bool,
     /// The claims that wait for its work, by what they can take.
@@ -153,12 +182,15 @@ impl AwaitedLane {
     }
 
     pub(super) fn list(&mut self, name: &QueueName, score: i64, id: QueueId) {
-        let turns = self.turns.as_deref();
-        if !self.routes.contains_key(&name.route) {
+        let (routes, turns) = match score {
+            UNREAD => (&mut self.unread, None),
+            _ => (&mut self.routes, self.turns.as_deref()),
+        };
+        if !routes.contains_key(&name.route) {
             let heads = Heads { all: Order::of(turns), by_kind: BTreeMap::new() };
-            self.routes.insert(name.route.clone(), heads);
+            routes.insert(name.route.clone(), heads);
         }
-        let Some(heads) = self.routes.get_mut(&name.route) else { return };
+        let Some(heads) = routes.get_mut(&name.route) else { return };
         if self.by_kind {
             if !heads.by_kind.contains_key(&name.kind) {
                 heads.by_kind.insert(name.kind.clone(), Order::of(turns));
@@ -171,11 +203,15 @@ impl AwaitedLane {
     }
 
     pub(super) fn unlist(&mut self, name: &QueueName, score: i64, id: &QueueId) {
-        let Some(heads) = self.routes.get_mut(&name.route) else { return };
-        let (head, turns) = ((score, id.clone()), self.turns.as_deref());
+        let (routes, turns) = match score {
+            UNREAD => (&mut self.unread, None),
+            _ => (&mut self.routes, self.turns.as_deref()),
+        };
+        let Some(heads) = routes.get_mut(&name.route) else { return };
+        let head = (score, id.clone());
         heads.all.remove(&name.fair_key, &head, turns);
         if heads.all.is_empty() {
-            self.routes.remove(&name.route);
+            routes.remove(&name.route);
             return;
         }
         if let Some(of_kind) = heads.by_kind.get_mut(&name.kind) {
@@ -191,39 +227,44 @@ impl AwaitedLane {
         !std::mem::replace(&mut self.by_kind, true)
     }
 
-    /// The queue with the best head among those that a claimer can take.
-    pub(super) fn best<'a>(&'a self, skills: &'a Skills) -> Option<&'a QueueId> {
-        self.best_place(skills).map(|(_, id)| id)
+    /// The queue to look at next, of those that a claimer can take: the best head as far as heads are known, and before it
+    /// or only without it one of which nothing is known.
+    pub(super) fn best<'a>(&'a self, skills: &'a Skills, unread_first: bool) -> Option<&'a QueueId> {
+        let (first, second) = if unread_first { (&self.unread, &self.routes) } else { (&self.routes, &self.unread) };
+        best_of(first, skills).or_else(|| best_of(second, skills)).map(|(_, id)| id)
     }
 
-    fn best_place<'a>(&'a self, skills: &'a Skills) -> Option<(Place, &'a QueueId)> {
-        self.routes_for(skills).filter_map(|heads| heads.best(&skills.kinds)).min()
-    }
-
-    fn routes_for<'a>(&'a self, skills: &'a Skills) -> impl Iterator<Item = &'a Heads> {
-        let routes = self.routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route));
-        routes.map(|(_, heads)| heads)
-    }
-
-    /// The best queue among those of about the best age in whose partition this engine comes first, or the best of all.
-    pub(super) fn near<'a>(&'a self, skills: &'a Skills, ranks: &Ranks) -> Option<&'a QueueId> {
-        let (place, best) = self.best_place(skills)?;
+    /// The same among other servers: a head of about the best age in whose partition this engine comes first is better.
+    pub(super) fn near<'a>(&'a self, skills: &'a Skills, unread_first: bool, ranks: &Ranks) -> Option<&'a QueueId> {
+        let best = self.best(skills, unread_first)?;
         let own = |id: &QueueId| ranks.of(id.partition) == 0;
-        if own(best) {
-            return Some(best);
-        }
-        let near = self.routes_for(skills).flat_map(|heads| heads.near(&skills.kinds, place.not_later_than(NEAR_MS)));
+        let of_others = best_of(&self.routes, skills).filter(|(_, id)| *id == best && !own(id));
+        let Some((place, _)) = of_others else { return Some(best) };
+        let limit = place.not_later_than(NEAR_MS);
+        let near = sufficient(&self.routes, skills).flat_map(|heads| heads.near(&skills.kinds, limit));
         Some(near.filter(|(_, id)| own(id)).min().map_or(best, |(_, id)| id))
+    }
+
+    /// Whether a claimer has so many queues to read already that more names would be of no use to it.
+    pub(super) fn has_unread(&self, skills: &Skills, count: usize) -> bool {
+        let queues = sufficient(&self.unread, skills).map(|heads| match skills.kinds.is_empty() {
+            true => heads.all.len(),
+            false => heads.served(&skills.kinds).map(Order::len).sum(),
+        });
+        queues.sum::<usize>() >= count
     }
 
     /// Whether there may be something for a claimer to take, or to read in order to know.
     pub(super) fn may_have_work(&self, skills: &Skills) -> bool {
-        let heads = if skills.kinds.is_empty() { !self.routes.is_empty() } else { self.best(skills).is_some() };
+        let heads = match skills.kinds.is_empty() {
+            true => !self.routes.is_empty() || !self.unread.is_empty(),
+            false => self.best(skills, false).is_some(),
+        };
         heads || self.has_names_to_read()
     }
 
     pub(super) fn has_names_to_read(&self) -> bool {
-        self.unlearnt.values().any(|learning| matches!(learning, Learning::Due { .. }))
+        self.unlearnt.values().any(|learning| matches!(learning.state, LearningState::Due { .. }))
     }
 
     /// The waiter that has waited longest, of those that can take what this queue holds and were not told of anything.
@@ -237,7 +278,8 @@ impl AwaitedLane {
     pub(super) fn to_wake(&self) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (skills, line) in self.lines.iter().filter(|(_, line)| !line.idle.is_empty()) {
-            let routes = self.routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route));
+            let routes = self.routes.iter().chain(&self.unread);
+            let routes = routes.filter(|(route, _)| skills.capabilities.contains_all(route));
             let kinds = routes.map(|(_, heads)| match (self.by_kind, skills.kinds.is_empty()) {
                 (false, _) => 1,
                 (true, true) => heads.by_kind.len(),
@@ -279,4 +321,15 @@ impl AwaitedLane {
             self.lines.remove(skills);
         }
     }
+}
+
+type Routes = BTreeMap<CapabilitySet, Heads>;
+
+/// The heads that a claimer can take, by what they require.
+fn sufficient<'a>(routes: &'a Routes, skills: &'a Skills) -> impl Iterator<Item = &'a Heads> {
+    routes.iter().filter(|(route, _)| skills.capabilities.contains_all(route)).map(|(_, heads)| heads)
+}
+
+fn best_of<'a>(routes: &'a Routes, skills: &'a Skills) -> Option<(Place, &'a QueueId)> {
+    sufficient(routes, skills).filter_map(|heads| heads.best(&skills.kinds)).min()
 }

@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::{Family, IndexName, Partition};
+use ff_core::{Family, Partition};
 
-use super::lane::{AwaitedLane, Lane, Learning};
-use super::queue::QueueName;
+use super::lane::{AwaitedLane, Lane, Learning, LearningState, UNREAD};
 use super::{
-    BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, Opening, Pick, QueueId, READS_MAX, Read, Ready, lane_mut,
+    BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, NamesPage, Opening, POSTPONED_MS, Pick, QUEUES_MAX, QueueId,
+    READS_MAX, Read, Ready, UNREAD_MAX, lane_mut,
 };
 
 impl Ready {
@@ -33,8 +33,8 @@ impl Ready {
                 None => Vec::new(),
             };
             let mut unlearnt: BTreeMap<Partition, Learning> =
-                places.into_iter().map(|partition| (partition, Learning::Due { suspect: false })).collect();
-            unlearnt.extend(self.unswept.iter().map(|partition| (*partition, Learning::Due { suspect: true })));
+                places.into_iter().map(|partition| (partition, Learning::due(false))).collect();
+            unlearnt.extend(self.unswept.iter().map(|partition| (*partition, Learning::due(true))));
             let lane = AwaitedLane { claimed_at: now, unlearnt, ..AwaitedLane::default() };
             lanes.insert(name.clone(), Lane::Awaited(Box::new(lane)));
         }
@@ -77,45 +77,84 @@ impl Ready {
         }
     }
 
-    /// The names of queues that a claimer's lane may have.
+    /// The names of queues that a claimer's lane may have, unless it has enough to read.
     pub(super) fn learn_names(&mut self, criteria: &Criteria, name: &str, pick: &mut Pick, now: i64) {
         let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, name) else { return };
-        let due = lane.unlearnt.iter_mut().filter_map(|(partition, learning)| match learning {
-            Learning::Due { suspect } => Some((*partition, *suspect, learning)),
+        if lane.unlearnt.is_empty() || lane.has_unread(&criteria.skills, UNREAD_MAX) {
+            return;
+        }
+        let due = lane.unlearnt.iter_mut().filter_map(|(partition, learning)| match learning.state {
+            LearningState::Due { suspect } => Some((*partition, suspect, learning)),
             _ => None,
         });
         for (partition, suspect, learning) in due.take(READS_MAX) {
-            *learning = Learning::Reading { since: now };
-            let read = Read::Names { partition, namespace: criteria.namespace.clone(), lane: name.to_owned() };
+            learning.state = LearningState::Reading { since: now };
+            let (namespace, lane, after) = (criteria.namespace.clone(), name.to_owned(), learning.after.clone());
+            let read = Read::Names { partition, namespace, lane, after };
             if suspect { pick.suspects.push(read) } else { pick.reads.push(read) }
         }
     }
 
-    /// The names of a lane's queues in a partition were read.
-    pub(crate) fn learnt(
-        &mut self,
-        (namespace, lane): (&str, &str),
-        partition: Partition,
-        queues: Vec<IndexName>,
-        now: i64,
-    ) {
-        if let Some(lane) = lane_mut(&mut self.lanes, namespace, lane) {
-            lane.unlearnt.remove(&partition);
-            lane.read_at = Some(now);
+    /// A page of the names of a lane's queues in a partition was read.
+    pub(crate) fn learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, page: NamesPage, now: i64) {
+        let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
+        known.read_at = Some(now);
+        let NamesPage { mut after, names, more } = page;
+        // A page that was asked for before the names were to be read anew is of no use.
+        let Some(since) = known.unlearnt.get(&partition).filter(|l| l.after == after).map(|l| l.since) else { return };
+        let mut room = true;
+        for index in names {
+            let id = QueueId { partition, index };
+            room = self.find(&id, since, now);
+            if !room {
+                break;
+            }
+            after = Some(id.index);
         }
-        for index in queues {
-            self.announce(&QueueId { partition, index }, i64::MIN, now);
+        let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
+        let Some(learning) = known.unlearnt.get_mut(&partition) else { return };
+        if !room {
+            let until = now + POSTPONED_MS;
+            (learning.state, learning.after) = (LearningState::Postponed { until }, after);
+            let opening = Opening::Names { namespace: namespace.to_owned(), lane: lane.to_owned(), partition };
+            return self.open_at(until, opening);
         }
+        if !more && !std::mem::take(&mut learning.again) {
+            known.unlearnt.remove(&partition);
+            return;
+        }
+        (learning.state, learning.after) = (LearningState::Due { suspect: false }, after.filter(|_| more));
+        self.wake_lane(namespace, lane);
+    }
+
+    /// A queue has this name. What it holds is yet to be read, unless it was found since an announcement. Says whether there
+    /// was room for it.
+    fn find(&mut self, id: &QueueId, since: u64, now: i64) -> bool {
+        if self.queues.get(id).is_some_and(|queue| queue.found >= since) {
+            return true;
+        }
+        if self.queues.len() >= QUEUES_MAX && !self.queues.contains_key(id) {
+            return false;
+        }
+        // A name that this version cannot read is passed over.
+        let Some(queue) = self.queue(id, now) else { return true };
+        queue.found = queue.stamp;
+        queue.note(UNREAD);
+        self.relist(id);
+        self.wake_for(id);
+        true
     }
 
     /// They could not be read.
     pub(crate) fn not_learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, now: i64) {
         let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
-        if matches!(known.unlearnt.get(&partition), Some(Learning::Blocked { .. })) {
+        let until = now + BLOCKED_MS;
+        let state = LearningState::Blocked { until };
+        let learning = known.unlearnt.entry(partition).or_insert_with(|| Learning::due(true));
+        if matches!(learning.state, LearningState::Blocked { .. }) {
             return;
         }
-        let until = now + BLOCKED_MS;
-        known.unlearnt.insert(partition, Learning::Blocked { until });
+        learning.state = state;
         let opening = Opening::Names { namespace: namespace.to_owned(), lane: lane.to_owned(), partition };
         self.open_at(until, opening);
     }
@@ -123,12 +162,12 @@ impl Ready {
     pub(super) fn learn_again(&mut self, namespace: &str, name: &str, partition: Partition, now: i64) {
         let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
         let Some(learning) = lane.unlearnt.get_mut(&partition) else { return };
-        let suspect = match learning {
-            Learning::Blocked { until } if *until <= now => true,
-            Learning::Postponed { until } if *until <= now => false,
+        let suspect = match learning.state {
+            LearningState::Blocked { until } if until <= now => true,
+            LearningState::Postponed { until } if until <= now => false,
             _ => return,
         };
-        *learning = Learning::Due { suspect };
+        learning.state = LearningState::Due { suspect };
         self.wake_lane(namespace, name);
     }
 
@@ -153,33 +192,40 @@ impl Ready {
             let lanes = lanes.iter().filter(|(_, lane)| lane.awaited().is_some());
             awaited.extend(lanes.map(|(name, _)| (namespace.clone(), name.clone())));
         }
+        // Whatever its queues hold may have changed unheard of.
+        let since = self.stamp + 1;
         for (namespace, name) in awaited {
             self.not_learnt((&namespace, &name), partition, now);
+            let lane = lane_mut(&mut self.lanes, &namespace, &name);
+            if let Some(learning) = lane.and_then(|lane| lane.unlearnt.get_mut(&partition)) {
+                (learning.since, learning.after) = (since, None);
+            }
         }
     }
 
-    /// A sweep has read names of a partition's queues.
-    pub(crate) fn sweep_found(&mut self, partition: Partition, queues: &[IndexName], now: i64) {
-        for index in queues {
-            self.announce(&QueueId { partition, index: index.clone() }, i64::MIN, now);
-        }
-    }
-
-    /// A sweep has read all names of a partition's queues: a queue that it did not find, and that was not announced
-    /// since it began, is not there.
-    pub(crate) fn sweep_ended(&mut self, partition: Partition, found: &BTreeSet<IndexName>, began: u64) {
-        self.unswept.remove(&partition);
-        for id in self.queues_in(partition) {
-            let gone = !found.contains(&id.index)
+    /// A sweep that began at this announcement has read a page of the names of a partition's queues: a queue that should
+    /// be on it and is not, and that was not announced since, is not there.
+    pub(crate) fn sweep_found(&mut self, partition: Partition, page: &NamesPage, began: u64, now: i64) {
+        let last = page.names.last().filter(|_| page.more);
+        for id in self.queues_between(partition, page.after.as_ref(), last) {
+            let gone = page.names.binary_search(&id.index).is_err()
                 && self.queues.get(&id).is_some_and(|queue| queue.stamp <= began && queue.is_at_rest());
             if gone {
                 self.forget(&id);
             }
         }
-        let mut waits: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for name in found.iter().filter_map(QueueName::parse) {
-            waits.entry(name.namespace).or_default().insert(name.lane);
+        for index in &page.names {
+            let id = QueueId { partition, index: index.clone() };
+            self.announce(&id, UNREAD, now);
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.found = queue.stamp;
+            }
         }
+    }
+
+    /// A sweep that began at this announcement has read all names of a partition's queues; these lanes have some.
+    pub(crate) fn sweep_ended(&mut self, partition: Partition, waits: &BTreeMap<String, BTreeSet<String>>, began: u64) {
+        self.unswept.remove(&partition);
         for (namespace, lanes) in &mut self.lanes {
             let waits = waits.get(namespace);
             lanes.retain(|name, lane| {

@@ -27,7 +27,7 @@ use ff_core::{IndexName, Key, Partition};
 use tokio::sync::Notify;
 
 use self::gates::{GateName, Gates};
-use self::lane::{AwaitedLane, Lane, Learning};
+use self::lane::{AwaitedLane, Lane, Learning, LearningState};
 use self::queue::Queue;
 use self::waiting::Waiter;
 use crate::ranks::Ranks;
@@ -45,6 +45,8 @@ const QUEUES_MAX: usize = 100_000;
 const LANES_REMEMBERED_MAX: usize = 10_000;
 /// Queues and lists of names that one claim reads at once.
 const READS_MAX: usize = 64;
+/// A claim that has so many queues to read does not look for the names of more.
+const UNREAD_MAX: usize = 1_000;
 /// Queues and candidates that no claim asked for this long are let go.
 const KEPT_MS: i64 = 60_000;
 /// Queues for which there was no room are looked for again after this long.
@@ -75,8 +77,18 @@ pub(crate) struct Criteria {
 pub(crate) enum Read {
     /// The head of a queue.
     Head(QueueId),
-    /// The names of a lane's queues in a partition.
-    Names { partition: Partition, namespace: String, lane: String },
+    /// A page of the names of a lane's queues in a partition.
+    Names { partition: Partition, namespace: String, lane: String, after: Option<IndexName> },
+}
+
+/// A page of names of queues, in their order.
+#[derive(Debug, Clone)]
+pub(crate) struct NamesPage {
+    /// The names follow this one.
+    pub(crate) after: Option<IndexName>,
+    pub(crate) names: Vec<IndexName>,
+    /// There may be more behind them.
+    pub(crate) more: bool,
 }
 
 /// The next candidates and reads for a claimer.
@@ -180,9 +192,13 @@ impl Ready {
             };
             if full {
                 let until = now + POSTPONED_MS;
-                if lane.unlearnt.insert(id.partition, Learning::Postponed { until }).is_none() {
-                    let (namespace, lane) = (name.namespace, name.lane);
-                    self.open_at(until, Opening::Names { namespace, lane, partition: id.partition });
+                match lane.unlearnt.get_mut(&id.partition) {
+                    Some(learning) => learning.again = true,
+                    None => {
+                        lane.unlearnt.insert(id.partition, Learning::new(LearningState::Postponed { until }));
+                        let (namespace, lane) = (name.namespace, name.lane);
+                        self.open_at(until, Opening::Names { namespace, lane, partition: id.partition });
+                    }
                 }
                 return None;
             }
@@ -243,20 +259,35 @@ impl Ready {
         criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
     }
 
-    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes.
-    pub(crate) fn pick(&mut self, criteria: &Criteria, first_lane: usize, count: usize, now: i64) -> Pick {
+    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes. A claimer
+    /// that has no more patience gets the best of what is known, and has queues read of which nothing is known only if that
+    /// is nothing.
+    pub(crate) fn pick(
+        &mut self,
+        criteria: &Criteria,
+        (first_lane, count): (usize, usize),
+        patient: bool,
+        now: i64,
+    ) -> Pick {
         self.aside.retain(|_, until| *until > now);
         let mut pick = Pick::default();
+        // What is read must be kept until it is taken.
+        let patient = patient && self.buffered < BUFFERED_MAX;
         let lanes = criteria.lanes.len();
         for turn in 0..lanes {
             let lane = &criteria.lanes[(first_lane + turn) % lanes];
-            self.learn_names(criteria, lane, &mut pick, now);
+            if patient {
+                self.learn_names(criteria, lane, &mut pick, now);
+            }
+            let before = (pick.candidates.len(), pick.reads.len());
             while pick.candidates.len() < count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
                 let Some(lane) = lane.awaited() else { break };
                 let contended = now < lane.contended_until;
-                let best =
-                    if contended { lane.near(&criteria.skills, &self.ranks) } else { lane.best(&criteria.skills) };
+                let best = match contended {
+                    true => lane.near(&criteria.skills, patient, &self.ranks),
+                    false => lane.best(&criteria.skills, patient),
+                };
                 let Some(id) = best.cloned() else { break };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
                 if let Some((_, true)) = queue.head() {
@@ -288,6 +319,9 @@ impl Ready {
                     self.relist_gate(&gate);
                 }
                 self.relist(&id);
+            }
+            if !patient && before == (pick.candidates.len(), pick.reads.len()) {
+                self.learn_names(criteria, lane, &mut pick, now);
             }
         }
         if !pick.reads.is_empty() {
@@ -379,10 +413,25 @@ impl Ready {
         }
     }
 
+    /// How many candidates one read of a queue may bring; where many are kept already, enough to see whether it holds more
+    /// than one.
+    pub(crate) fn read_limit(&self, usual: usize) -> usize {
+        if self.buffered + usual > BUFFERED_MAX { usual.min(2) } else { usual }
+    }
+
     fn queues_in(&self, partition: Partition) -> Vec<QueueId> {
-        let first = QueueId { partition, index: IndexName::from_bytes([]) };
-        let from = self.queues.range((Bound::Included(first), Bound::Unbounded)).map(|(id, _)| id);
-        from.take_while(|id| id.partition == partition).cloned().collect()
+        self.queues_between(partition, None, None)
+    }
+
+    /// The queues of a partition behind a name, up to and with another.
+    fn queues_between(&self, partition: Partition, after: Option<&IndexName>, to: Option<&IndexName>) -> Vec<QueueId> {
+        let from = match after {
+            Some(after) => Bound::Excluded(QueueId { partition, index: after.clone() }),
+            None => Bound::Included(QueueId { partition, index: IndexName::from_bytes([]) }),
+        };
+        let ids = self.queues.range((from, Bound::Unbounded)).map(|(id, _)| id);
+        let here = ids.take_while(|id| id.partition == partition && to.is_none_or(|to| id.index <= *to));
+        here.cloned().collect()
     }
 
     fn block(&mut self, id: &QueueId, now: i64) {
@@ -593,11 +642,11 @@ impl Ready {
                 slow |= queue.hangs(now, READ_PATIENCE_MS);
             }
             for learning in lane.unlearnt.values() {
-                match learning {
-                    Learning::Due { suspect } => failed |= *suspect,
-                    Learning::Reading { since } => slow |= now - since >= READ_PATIENCE_MS,
-                    Learning::Blocked { .. } => failed = true,
-                    Learning::Postponed { .. } => {}
+                match learning.state {
+                    LearningState::Due { suspect } => failed |= suspect,
+                    LearningState::Reading { since } => slow |= now - since >= READ_PATIENCE_MS,
+                    LearningState::Blocked { .. } => failed = true,
+                    LearningState::Postponed { .. } => {}
                 }
             }
         }

@@ -104,6 +104,9 @@ pub(super) struct Queue {
     pub(super) used_at: i64,
     /// The number of the last announcement, by which a sweep knows what came after it.
     pub(super) stamp: u64,
+    /// The number of the last announcement that had nothing but its name, after which all it holds was yet to be read; 0
+    /// if there was none.
+    pub(super) found: u64,
 }
 
 impl Queue {
@@ -118,6 +121,7 @@ impl Queue {
             listed: None,
             used_at: now,
             stamp: 0,
+            found: 0,
         }
     }
 

@@ -10,6 +10,9 @@ use super::queue::QueueId;
 const TURN: u64 = 1_000_000;
 /// Accounts that are kept before those that say nothing are forgotten.
 const ACCOUNTS_MAX: usize = 1_024;
+/// Accounts that are kept before those of all keys without work are forgotten. While keys come of which each is served for
+/// the first time, none of the accounts says nothing.
+const ACCOUNTS_KEPT: usize = 65_536;
 /// Scores of one priority lie within so much of each other.
 const BAND: i64 = ff_core::limits::AGING_DEFAULT_MS;
 /// Queues that are looked at for one that is near.
@@ -64,10 +67,10 @@ impl Turns {
     }
 
     /// Forgets the accounts of keys that are not listed and have had no more than the one served last: they are as good as
-    /// new.
+    /// new. If there are very many, those that have had more go, too: a key that comes back has one turn too early then.
     pub(super) fn forget_unlisted(&mut self, is_listed: impl Fn(&str) -> bool) {
-        let now = self.now;
-        self.had.retain(|key, had| *had > now || is_listed(key));
+        let (now, many) = (self.now, self.had.len() >= ACCOUNTS_KEPT);
+        self.had.retain(|key, had| (*had > now && !many) || is_listed(key));
     }
 }
 
@@ -123,6 +126,13 @@ impl Order {
 
     pub(super) fn has_key(&self, key: &str) -> bool {
         matches!(self, Self::ByTurn(keys) if keys.keys.contains_key(key))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::ByScore(heads) => heads.len(),
+            Self::ByTurn(keys) => keys.keys.values().map(|key| key.queues.len()).sum(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
