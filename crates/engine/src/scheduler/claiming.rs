@@ -118,6 +118,8 @@ impl Claiming {
         let partitions = || self.scheduler.transactor.flow_partitions().collect();
         self.scheduler.ready().begin(&self.ask.criteria, partitions, self.started);
         while !self.is_over() {
+            // Before the look: what comes during it wakes this claim once more.
+            self.wait_again();
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
                 break;
@@ -140,7 +142,9 @@ impl Claiming {
     /// Begins to try and to read what there is now.
     async fn look(&mut self) -> Result<()> {
         let patient_until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
-        while !self.free.is_empty() && self.may_find_work() {
+        // Whether this claim was told of work while it looked: if it takes other work, another claim is to be told of it.
+        let mut told = false;
+        while !self.free.is_empty() && self.scheduler.ready().may_have_work(&self.ask.criteria) {
             let known = async {
                 self.scheduler.worker_id(&self.ask).await?;
                 self.scheduler.open_lanes(&self.ask.criteria).await
@@ -163,25 +167,26 @@ impl Claiming {
             suspects.into_iter().for_each(|read| self.read(read, false));
             reads.into_iter().for_each(|read| self.read(read, !late));
             self.try_all(candidates);
-            self.pass_on_if_busy();
+            self.pass_on_if_busy(told);
             if late {
                 return Ok(());
             }
-            if self.awaited_reads > 0 && !self.wait_for_order().await {
-                return Ok(());
+            if self.awaited_reads > 0 {
+                if !self.wait_for_order().await {
+                    return Ok(());
+                }
+                // A wake-up during that wait is used up. The next look is for what it told of; without it, this claim
+                // would sleep as one that was told already, and nothing would wake it.
+                told |= self.wait_again();
             }
         }
         Ok(())
     }
 
-    /// Whether there is something to look at. From here on this claim is told of work once more: what it was told of
-    /// while it waited for reads is part of the look that begins now, and what comes during that look is not.
-    fn may_find_work(&self) -> bool {
-        let mut ready = self.scheduler.ready();
-        if let Some((number, _)) = &self.waiting {
-            ready.wait_again(*number);
-        }
-        ready.may_have_work(&self.ask.criteria)
+    /// From now on this claim is told of work again, if it can take more. Says whether it was told of some.
+    fn wait_again(&self) -> bool {
+        let waiting = self.waiting.as_ref().filter(|_| !self.free.is_empty());
+        waiting.is_some_and(|(number, _)| self.scheduler.ready().wait_again(*number))
     }
 
     fn read(&mut self, read: Read, awaited: bool) {
@@ -234,9 +239,9 @@ impl Claiming {
     }
 
     /// A claim that tries as much as it may take is told of nothing more: it could do nothing about it.
-    fn pass_on_if_busy(&self) {
+    fn pass_on_if_busy(&self, told: bool) {
         if let Some((number, _)) = self.waiting.as_ref().filter(|_| self.free.is_empty()) {
-            self.scheduler.ready().busy(*number);
+            self.scheduler.ready().busy(*number, told);
         }
     }
 

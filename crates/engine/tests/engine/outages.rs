@@ -264,6 +264,42 @@ async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work(
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_claim() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    let other = h.second().await;
+    let in_partition = |partition, number| {
+        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+        json!({ "execution_id": id })
+    };
+    trouble.begin(|call| {
+        let slow_commit = matches!(call, Call::Commit { .. }) && is_of(&call, SICK);
+        let ms = if slow_commit { 200 } else { 20 };
+        let slow = slow_commit || reads_a_queue(&call);
+        let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(ms))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
+    let waits = |instance| {
+        let wait = args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 20_000 }));
+        let claim = h.must::<Claim>(wait);
+        async move { (claim.await.tasks.pop().expect("there is work for both"), Instant::now()) }
+    };
+    let submitting = async {
+        h.pass(10).await;
+        let slow = other.submit(in_partition(SICK, 1)).await;
+        h.pass(5).await;
+        let quick = other.submit(in_partition(Partition::flow(2), 2)).await;
+        (slow, quick, Instant::now())
+    };
+    let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
+        tokio::join!(waits("w-1"), waits("w-2"), submitting);
+    assert_eq!((first.execution_id, second.execution_id), (slow, quick));
+    assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
+    trouble.end();
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_hanging_commit_takes_after_all_is_given_back() {
     let (h, trouble) = Harness::with_trouble(four()).await;
     let healthy = spread(&h).await;

@@ -31,20 +31,22 @@ impl Ready {
         (number, wake)
     }
 
-    /// A waiter found nothing and waits again.
-    pub(crate) fn wait_again(&mut self, number: u64) {
+    /// A waiter is about to look, and is told of what comes from now on. Says whether it was told of something before.
+    pub(crate) fn wait_again(&mut self, number: u64) -> bool {
+        let woken = self.waiters.get(&number).is_some_and(|waiter| waiter.woken);
         self.set_woken(number, false);
+        woken
     }
 
     /// A waiter tries as much as it may take: until it waits again, work wakes others. So does what it was told of since
-    /// it last looked.
-    pub(crate) fn busy(&mut self, number: u64) {
+    /// its look began.
+    pub(crate) fn busy(&mut self, number: u64, told: bool) {
         let Some(waiter) = self.waiters.get(&number) else { return };
-        if !waiter.woken {
-            return self.set_woken(number, true);
+        let (told, criteria) = (told || waiter.woken, Arc::clone(&waiter.criteria));
+        self.set_woken(number, true);
+        if told {
+            self.wake_lanes(&criteria);
         }
-        let criteria = Arc::clone(&waiter.criteria);
-        self.wake_lanes(&criteria);
     }
 
     /// A waiter is back; work it was told of and did not take is for another waiter now.
