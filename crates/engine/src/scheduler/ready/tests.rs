@@ -430,8 +430,9 @@ fn shared_lane(older_ms: i64) -> (Ready, Criteria) {
         ready.learnt(("n", "lane"), place, page(None, &[], false), 0);
     }
     for number in 1..=40 {
-        ready.offer(created(PLACES[0], number, 10_000 + older_ms), 0);
-        ready.offer(created(PLACES[1], number, 10_000), 0);
+        let at = 10_000 + i64::from(number);
+        ready.offer(created(PLACES[0], number, at + older_ms), 0);
+        ready.offer(created(PLACES[1], number, at), 0);
     }
     (ready, criteria)
 }
@@ -453,17 +454,17 @@ fn a_server_that_was_overtaken_keeps_to_its_own_partitions_for_a_while() {
 
 #[test]
 fn work_of_others_that_is_much_older_is_taken_from_behind_its_head() {
-    let (mut ready, criteria) = shared_lane(NEAR_MS + 1);
+    let (mut ready, criteria) = shared_lane(2 * NEAR_MS);
     let oldest = taken(&mut ready, &criteria, 1, 1).remove(0);
     ready.overtaken(&oldest, 1);
     let pick = ready.pick(&criteria, (0, 1), true, 2);
     assert_eq!(pick.reads, [Read::Head(queue("lane", PLACES[1]))], "it is read again, and not passed over");
-    let found: Vec<Candidate> = (1..=40).map(|number| created(PLACES[1], number, 10_000)).collect();
+    let found: Vec<Candidate> = (1..=40).map(|number| created(PLACES[1], number, 10_000 + i64::from(number))).collect();
     ready.fetched(&queue("lane", PLACES[1]), found, None, true, 3);
     let several = taken(&mut ready, &criteria, 4, 4);
     let numbers: BTreeSet<Key> = several.iter().map(|one| one.place().1).collect();
     assert_eq!((several.len(), numbers.len()), (4, 4));
     assert!(several.iter().all(|one| one.queue.partition == PLACES[1]));
-    let head = Execution::key_of(&created(PLACES[1], 2, 10_000).execution.id);
+    let head = Execution::key_of(&created(PLACES[1], 2, 10_002).execution.id);
     assert!(several.iter().skip(1).all(|one| one.place().1 != head), "others take the head");
 }
