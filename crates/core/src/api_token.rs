@@ -146,6 +146,7 @@ crate::document! {
 
 impl Document for ApiToken {
     const KIND: u8 = kind::TOKEN;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for ApiToken {

@@ -30,6 +30,7 @@ document! {
 
 impl Document for AuditRecord {
     const KIND: u8 = kind::AUDIT;
+    crate::encoding::compiled_here!();
 }
 
 impl AuditRecord {

@@ -251,6 +251,7 @@ document! {
 
 impl Document for Budget {
     const KIND: u8 = kind::BUDGET;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Budget {

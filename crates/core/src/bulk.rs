@@ -190,6 +190,7 @@ document! {
 
 impl Document for BulkJob {
     const KIND: u8 = kind::BULK;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for BulkJob {
@@ -359,6 +360,7 @@ document! {
 
 impl Document for BulkPart {
     const KIND: u8 = kind::BULK_PART;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for BulkPart {

@@ -33,6 +33,7 @@ document! {
 
 impl Document for ConcurrencyKey {
     const KIND: u8 = kind::CONCURRENCY_KEY;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for ConcurrencyKey {

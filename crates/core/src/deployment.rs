@@ -45,6 +45,7 @@ impl Deployment {
 
 impl Document for Deployment {
     const KIND: u8 = kind::DEPLOYMENT;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Deployment {

@@ -70,6 +70,7 @@ crate::document! {
 
 impl Document for Edge {
     const KIND: u8 = kind::EDGE;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Edge {

@@ -54,33 +54,56 @@ pub trait Document: Serialize + DeserializeOwned {
 
     /// The bytes to store.
     fn encode(&self) -> Vec<u8> {
-        // Most documents fit: a buffer that grows from nothing is copied half a dozen times on its way.
-        let mut bytes = Vec::with_capacity(512);
-        bytes.push(SCHEMA);
-        let mut serializer = rmp_serde::Serializer::new(&mut bytes);
-        self.serialize(&mut serializer).expect("documents hold only types that msgpack can express");
-        bytes
+        encoded(self)
     }
 
     /// The document in these bytes.
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let corrupt = |why: String| Error::new(Code::CorruptDocument, why).with("kind", char::from(Self::KIND));
-        let Some((&schema, body)) = bytes.split_first() else {
-            return Err(corrupt("the document is empty".into()));
-        };
-        if schema == 0 || schema > SCHEMA {
-            return Err(corrupt(format!("the document has schema {schema}, this version reads 1 to {SCHEMA}")));
-        }
-        let mut document: Self = rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))?;
-        if schema < SCHEMA {
-            document.upgrade(schema);
-        }
-        Ok(document)
+        decoded(bytes)
     }
 
     /// Fills in what an older layout did not have.
     fn upgrade(&mut self, _from: u8) {}
 }
+
+pub(crate) fn encoded<D: Document>(document: &D) -> Vec<u8> {
+    // Most documents fit: a buffer that grows from nothing is copied half a dozen times on its way.
+    let mut bytes = Vec::with_capacity(512);
+    bytes.push(SCHEMA);
+    let mut serializer = rmp_serde::Serializer::new(&mut bytes);
+    document.serialize(&mut serializer).expect("documents hold only types that msgpack can express");
+    bytes
+}
+
+pub(crate) fn decoded<D: Document>(bytes: &[u8]) -> Result<D> {
+    let corrupt = |why: String| Error::new(Code::CorruptDocument, why).with("kind", char::from(D::KIND));
+    let Some((&schema, body)) = bytes.split_first() else {
+        return Err(corrupt("the document is empty".into()));
+    };
+    if schema == 0 || schema > SCHEMA {
+        return Err(corrupt(format!("the document has schema {schema}, this version reads 1 to {SCHEMA}")));
+    }
+    let mut document: D = rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))?;
+    if schema < SCHEMA {
+        document.upgrade(schema);
+    }
+    Ok(document)
+}
+
+/// In the implementation of [`Document`] for a type: its encoding is compiled in core. As a default of the trait it would
+/// be compiled by every crate that reads or writes such documents.
+macro_rules! compiled_here {
+    () => {
+        fn encode(&self) -> Vec<u8> {
+            $crate::encoding::encoded(self)
+        }
+
+        fn decode(bytes: &[u8]) -> $crate::error::Result<Self> {
+            $crate::encoding::decoded(bytes)
+        }
+    };
+}
+pub(crate) use compiled_here;
 
 /// Declares a stored struct: `"short" field: Type = default`. See the module's documentation.
 #[macro_export]
@@ -224,6 +247,12 @@ pub fn read_answer<T>(read: impl FnOnce() -> T) -> T {
     }
     let _before = Before(READING_ANSWER.replace(true));
     read()
+}
+
+/// The text of an answer. JSON is UTF-8; anything else is no answer.
+#[doc(hidden)]
+pub fn answer_text(answer: &[u8]) -> serde_json::Result<&str> {
+    std::str::from_utf8(answer).map_err(serde::de::Error::custom)
 }
 
 /// Bytes that are base64 in JSON and raw everywhere else.

@@ -187,6 +187,7 @@ crate::document! {
 
 impl Document for Flow {
     const KIND: u8 = kind::FLOW;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Flow {

@@ -77,6 +77,7 @@ document! {
 
 impl Document for Hook {
     const KIND: u8 = kind::HOOK;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Hook {

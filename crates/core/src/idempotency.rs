@@ -42,6 +42,7 @@ impl IdempotencyRecord {
 
 impl Document for IdempotencyRecord {
     const KIND: u8 = kind::RECORD;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for IdempotencyRecord {
@@ -127,6 +128,7 @@ document! {
 
 impl Document for CommandRecord {
     const KIND: u8 = kind::RECORD;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for CommandRecord {

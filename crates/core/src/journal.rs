@@ -110,6 +110,7 @@ document! {
 
 impl Document for StepRecord {
     const KIND: u8 = kind::STEP;
+    crate::encoding::compiled_here!();
 }
 
 /// An entry as a lease holder records it.

@@ -60,6 +60,7 @@ document! {
 
 impl Document for Lane {
     const KIND: u8 = kind::LANE;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Lane {

@@ -179,6 +179,7 @@ document! {
 
 impl Document for Provider {
     const KIND: u8 = kind::PROVIDER;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Provider {

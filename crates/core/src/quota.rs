@@ -142,6 +142,7 @@ document! {
 
 impl Document for QuotaPolicy {
     const KIND: u8 = kind::QUOTA;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for QuotaPolicy {

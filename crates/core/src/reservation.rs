@@ -99,6 +99,7 @@ document! {
 
 impl Document for Reservation {
     const KIND: u8 = kind::RESERVATION;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Reservation {

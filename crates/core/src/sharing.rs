@@ -127,6 +127,7 @@ impl KeyHolder {
 
 impl Document for KeyHolder {
     const KIND: u8 = kind::KEY_HOLDER;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for KeyHolder {

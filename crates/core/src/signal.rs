@@ -144,6 +144,7 @@ crate::document! {
 
 impl Document for Signal {
     const KIND: u8 = kind::SIGNAL;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Signal {
@@ -230,6 +231,7 @@ crate::document! {
 
 impl Document for SignalRecord {
     const KIND: u8 = kind::RECORD;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for SignalRecord {

@@ -33,6 +33,7 @@ document! {
 
 impl Document for Slot {
     const KIND: u8 = kind::SLOT;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Slot {

@@ -45,6 +45,7 @@ document! {
 
 impl Document for Frame {
     const KIND: u8 = kind::FRAME;
+    crate::encoding::compiled_here!();
 }
 
 impl Frame {

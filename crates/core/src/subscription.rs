@@ -151,6 +151,7 @@ document! {
 
 impl Document for Subscription {
     const KIND: u8 = kind::SUBSCRIPTION;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Subscription {
@@ -287,6 +288,7 @@ document! {
 
 impl Document for CreationWatch {
     const KIND: u8 = kind::CREATION_WATCH;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for CreationWatch {
@@ -340,6 +342,7 @@ document! {
 
 impl Document for SubscriptionCursor {
     const KIND: u8 = kind::CURSOR;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for SubscriptionCursor {

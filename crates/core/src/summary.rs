@@ -33,6 +33,7 @@ document! {
 
 impl Document for Summary {
     const KIND: u8 = kind::SUMMARY;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Summary {

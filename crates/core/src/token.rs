@@ -235,6 +235,7 @@ crate::document! {
 
 impl Document for WaitpointSecrets {
     const KIND: u8 = kind::SECRETS;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for WaitpointSecrets {

@@ -134,6 +134,7 @@ document! {
 
 impl Document for Tool {
     const KIND: u8 = kind::TOOL;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Tool {

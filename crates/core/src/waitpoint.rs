@@ -87,6 +87,7 @@ crate::document! {
 
 impl Document for Waitpoint {
     const KIND: u8 = kind::WAITPOINT;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Waitpoint {

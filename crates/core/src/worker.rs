@@ -138,6 +138,7 @@ document! {
 
 impl Document for Worker {
     const KIND: u8 = kind::WORKER;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Worker {
@@ -295,6 +296,7 @@ document! {
 
 impl Document for Server {
     const KIND: u8 = kind::SERVER;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Server {

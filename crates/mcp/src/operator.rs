@@ -112,10 +112,10 @@ where
     Engine: Serves<O>,
 {
     // As text, because values that pass through keep the text they are written in.
-    let args =
-        serde_json::from_str(&arguments.to_string()).map_err(|error| Error::new(Code::Invalid, error.to_string()))?;
+    let args = O::from_text(&arguments.to_string()).map_err(|error| Error::new(Code::Invalid, error.to_string()))?;
     let outcome = Box::pin(deployment.call::<O>(args)).await?;
-    serde_json::to_value(outcome).map_err(|error| Error::new(Code::Internal, error.to_string()))
+    let answer = O::answer(&outcome).and_then(|answer| serde_json::from_slice(&answer));
+    answer.map_err(|error| Error::new(Code::Internal, error.to_string()))
 }
 
 fn offer(info: OperationInfo, effect: Effect) -> Offered {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::error::{Result, SdkError};
 use crate::identity;
 use crate::retry::{Retries, RetryPolicy};
-use crate::transport::{Connection, Transport};
+use crate::transport::{Call, Calling, Connection, Failure, Key};
 
 /// A connection to a deployment. Clones share it.
 ///
@@ -44,13 +44,12 @@ struct Inner {
 
 impl Client {
     pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
-        let mut retries = Retries::new(&retry);
         // A server that cannot be reached, or does not know the token, is an error now and not with the first call.
-        let deployment = loop {
-            match connection.call::<GetDeployment>(get_deployment::Args {}, None).await {
-                Ok(deployment) => break deployment,
-                Err(failure) => retries.after(failure).await?,
-            }
+        let deployment = {
+            let (mut args, key) = (get_deployment::Args {}, Key::default());
+            let mut call = Calling::<GetDeployment>::new(&mut args);
+            repeat(&connection, &mut call, &key, (&retry, &AtomicU64::new(0))).await?;
+            call.into_outcome()
         };
         let inner = Inner { connection, retry, deployment, tries: AtomicU64::new(0) };
         Ok(Self { inner: Arc::new(inner), namespace: namespace.map(Arc::from) })
@@ -94,15 +93,16 @@ impl Client {
             O::set_default_namespace(args, namespace);
         }
         O::identify(args, &identity::minting(self.partition_config()));
-        let key = O::needs_key(args).then(identity::unique);
-        let mut retries = Retries::new(&self.inner.retry);
-        loop {
-            self.inner.tries.fetch_add(1, Ordering::Relaxed);
-            match self.inner.connection.call::<O>(args.clone(), key.as_deref()).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(failure) => retries.after(failure).await?,
-            }
-            O::mark_repeat(args);
+        let key = if O::needs_key(args) { self.fresh_key() } else { Key::default() };
+        let mut call = Calling::<O>::new(args);
+        repeat(&self.inner.connection, &mut call, &key, (&self.inner.retry, &self.inner.tries)).await?;
+        Ok(call.into_outcome())
+    }
+
+    fn fresh_key(&self) -> Key {
+        match &self.inner.connection {
+            Connection::InProcess(engine) => engine.key(identity::unique()),
+            Connection::Http(_) => Key { text: Some(identity::unique()), caller: None },
         }
     }
 
@@ -133,8 +133,11 @@ impl Client {
         Engine: Serves<O>,
     {
         Box::pin(async move {
-            let outcome = self.call::<O>(read_json(&args)?).await?;
-            serde_json::to_value(outcome).map_err(SdkError::payload("answer"))
+            // As text, because values that pass through keep the text they are written in.
+            let args = O::from_text(&args.to_string()).map_err(unreadable)?;
+            let outcome = self.call::<O>(args).await?;
+            let answer = O::answer(&outcome).map_err(SdkError::payload("answer"))?;
+            serde_json::from_slice(&answer).map_err(SdkError::payload("answer"))
         })
     }
 
@@ -177,9 +180,26 @@ impl Client {
     }
 }
 
-/// Arguments from JSON, as a server reads them: values that pass through keep the text they are written in.
-fn read_json<T: serde::de::DeserializeOwned>(args: &Value) -> Result<T> {
-    serde_json::from_str(&args.to_string()).map_err(|error| Error::new(Code::Invalid, error.to_string()).into())
+/// Makes a call until it is answered or fails for good; each try is counted.
+async fn repeat<'c>(
+    connection: &'c Connection,
+    call: &mut dyn Call<'c>,
+    key: &'c Key,
+    (policy, tries): (&RetryPolicy, &AtomicU64),
+) -> Result<(), Failure> {
+    let mut retries = Retries::new(policy);
+    loop {
+        tries.fetch_add(1, Ordering::Relaxed);
+        match connection.call(call, key).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => retries.after(failure).await?,
+        }
+        call.mark_repeat();
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> SdkError {
+    Error::new(Code::Invalid, error.to_string()).into()
 }
 
 impl std::fmt::Debug for Client {

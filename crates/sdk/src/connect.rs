@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ff_core::Error;
-use ff_engine::env::TokioEnv;
+use ff_engine::env::{BoxFuture, TokioEnv};
 use ff_engine::{Engine, Options};
 
 use crate::client::Client;
@@ -107,6 +107,15 @@ impl ClientBuilder {
 
     /// Connects. An engine in this process opens its store and starts; a server is asked what it is.
     pub async fn connect(self) -> Result<Client> {
+        self.connecting().await
+    }
+
+    /// Boxed, so that programs do not compile all of it again.
+    fn connecting(self) -> BoxFuture<'static, Result<Client>> {
+        Box::pin(self.connect_to())
+    }
+
+    async fn connect_to(self) -> Result<Client> {
         let scheme = self.url.split_once("://").map(|(scheme, _)| scheme);
         let connection = match scheme {
             Some("http" | "https") => {

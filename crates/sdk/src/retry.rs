@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ff_engine::env::BoxFuture;
 use tokio::time::Instant;
 
 use crate::error::may_pass;
@@ -48,8 +49,13 @@ impl<'a> Retries<'a> {
         Self { policy, started: Instant::now(), repeats: 0 }
     }
 
-    /// Waits for the right moment to repeat; a failure that is final comes back.
-    pub(crate) async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Waits for the right moment to repeat; a failure that is final comes back. Boxed, so that programs which call
+    /// operations do not compile it again.
+    pub(crate) fn after(&mut self, failure: Failure) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(self.wait_after(failure))
+    }
+
+    async fn wait_after(&mut self, failure: Failure) -> Result<(), Failure> {
         let Some(least) = pause(&failure) else { return Err(failure) };
         let exponential = self.policy.initial_backoff.saturating_mul(1 << self.repeats.min(16));
         let backoff = jitter(exponential.min(self.policy.max_backoff)).max(least);

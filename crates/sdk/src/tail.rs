@@ -12,7 +12,7 @@ use futures_util::stream::BoxStream;
 use crate::client::Client;
 use crate::error::Result;
 use crate::retry::Retries;
-use crate::transport::{Failure, Follower, StreamEvent, Transport};
+use crate::transport::{Failure, Follower, StreamEvent};
 
 /// The events of a stream, from [`Execution::tail`](crate::Execution::tail). It reconnects by itself and goes on
 /// after the last frame it showed: no frame is missed, none comes twice.

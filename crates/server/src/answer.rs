@@ -72,8 +72,12 @@ pub(crate) fn whole(status: StatusCode, content_type: &str, body: impl Into<Byte
 
 /// An answer in JSON.
 pub(crate) fn json(outcome: &impl Serialize) -> Result<Response<Body>> {
-    let text = serde_json::to_vec(outcome)
-        .map_err(|error| Error::new(Code::Internal, format!("the answer cannot be written: {error}")))?;
+    json_text(serde_json::to_vec(outcome))
+}
+
+/// An answer that was written as JSON.
+pub(crate) fn json_text(written: serde_json::Result<Vec<u8>>) -> Result<Response<Body>> {
+    let text = written.map_err(|error| Error::new(Code::Internal, format!("the answer cannot be written: {error}")))?;
     Ok(whole(StatusCode::OK, "application/json", text))
 }
 

@@ -162,8 +162,8 @@ where
         caller.idempotency_key = arguments::idempotency_key(&parts.headers)?;
     }
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
-    let asked = Asked { text, json_only: accepts("application/json"), span, credential };
-    (route.call)(app.clone(), route, caller, asked).await
+    let asked = Asked { text, json_only: accepts("application/json"), traced: span.is_some() };
+    route.call(app, (&caller, &credential), asked, span).await
 }
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

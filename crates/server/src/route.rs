@@ -1,10 +1,11 @@
 //! The table of routes, made from the list of operations.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
+use ff_core::op::view::Task;
 use ff_core::op::{Created, Operation, OperationInfo, Reply};
-use ff_core::{Code, Error, Result};
+use ff_core::{Code, Error, ExecutionId, Result};
 use ff_engine::{Caller, Engine, Serves};
 use futures_util::future::BoxFuture;
 use hyper::{Method, Response, StatusCode, header};
@@ -16,8 +17,24 @@ use crate::auth::Credential;
 use crate::hooks;
 use crate::trace::Span;
 
-/// Carries out an operation whose arguments are in a JSON text.
-type Call = fn(Arc<App>, &'static Route, Caller, Asked) -> BoxFuture<'static, Result<Response<Body>>>;
+/// Reads the arguments of an operation from their JSON text, and prepares to carry it out. Nothing runs yet.
+type Prepare = for<'a> fn(&'a Engine, &'a Route, &'a Caller, Asked) -> Result<Prepared<'a>>;
+
+/// An operation that can be carried out. From here on its types are not known, and so what a server does for every
+/// operation is compiled once and not for each.
+struct Prepared<'a> {
+    /// The credential of the caller may end before the answer is there.
+    lasts: bool,
+    answer: BoxFuture<'a, Result<Answered>>,
+}
+
+/// The answer to a call.
+struct Answered {
+    response: Response<Body>,
+    /// The execution that it is about, and the tasks that begin with it, where a span wants to know.
+    execution: Option<ExecutionId>,
+    handed_out: Vec<Task>,
+}
 
 /// A request once its parts are merged.
 pub(crate) struct Asked {
@@ -25,17 +42,15 @@ pub(crate) struct Asked {
     pub(crate) text: String,
     /// The client wants the JSON form of an answer that is bytes.
     pub(crate) json_only: bool,
-    /// The span of the call.
-    pub(crate) span: Option<Span>,
-    /// The proof that the caller brought.
-    pub(crate) credential: Credential,
+    /// The call has a span.
+    pub(crate) traced: bool,
 }
 
 /// One operation, reachable over HTTP.
 pub(crate) struct Route {
     pub(crate) info: OperationInfo,
     pub(crate) shape: Shape,
-    pub(crate) call: Call,
+    prepare: Prepare,
     segments: Vec<Segment>,
 }
 
@@ -56,7 +71,44 @@ impl Route {
         };
         let info = OperationInfo::of::<O>();
         let segments = info.path.trim_start_matches('/').split('/').map(segment).collect();
-        Self { shape: Shape::of(&info), info, call: call::<O>, segments }
+        Self { shape: Shape::of(&info), info, prepare: prepare::<O>, segments }
+    }
+
+    /// Carries out its operation, in a span.
+    pub(crate) async fn call(
+        &self,
+        app: &App,
+        (caller, credential): (&Caller, &Credential),
+        asked: Asked,
+        span: Option<Span>,
+    ) -> Result<Response<Body>> {
+        let answered = self.carry_out(app, (caller, credential), asked).await;
+        if let Some(mut span) = span {
+            if let Some(id) = answered.as_ref().ok().and_then(|answered| answered.execution) {
+                span.set("flowfabric.execution_id", id.to_string());
+            }
+            span.end(answered.as_ref().err(), answered.as_ref().map_or(&[], |answered| &answered.handed_out));
+        }
+        answered.map(|answered| answered.response)
+    }
+
+    async fn carry_out(
+        &self,
+        app: &App,
+        (caller, credential): (&Caller, &Credential),
+        asked: Asked,
+    ) -> Result<Answered> {
+        let Prepared { lasts, answer } = (self.prepare)(&app.engine, self, caller, asked)?;
+        let _place = app.pools.enter_operation(&self.info, caller)?;
+        if !lasts {
+            return answer.await;
+        }
+        // The engine gives back what a call has taken by the time it is dropped.
+        tokio::select! {
+            biased;
+            ended = credential.ended(app) => Err(ended),
+            answer = answer => answer,
+        }
     }
 
     /// The parameters of a path that is this route's.
@@ -76,95 +128,68 @@ impl Route {
     }
 }
 
-fn call<O: Operation>(
-    app: Arc<App>,
-    route: &'static Route,
-    caller: Caller,
+fn prepare<'a, O: Operation>(
+    engine: &'a Engine,
+    route: &'a Route,
+    caller: &'a Caller,
     asked: Asked,
-) -> BoxFuture<'static, Result<Response<Body>>>
+) -> Result<Prepared<'a>>
 where
     Engine: Serves<O>,
 {
-    Box::pin(async move {
-        let outcome = carry_out::<O>(&app, route, &caller, &asked.text, asked.credential).await;
-        if let Some(mut span) = asked.span {
-            if let Some(created) = outcome.as_ref().ok().and_then(O::execution) {
-                span.set("flowfabric.execution_id", created.to_string());
-            }
-            span.end(outcome.as_ref().err(), outcome.as_ref().map_or(&[], O::handed_out));
-        }
-        let outcome = outcome?;
-        let mut response = respond::<O>(&outcome, asked.json_only)?;
-        if let Some(location) = location::<O>(&outcome, &asked.text) {
-            *response.status_mut() = StatusCode::CREATED;
-            answer::set(&mut response, header::LOCATION, &location);
-        }
-        Ok(response)
-    })
-}
-
-async fn carry_out<O: Operation>(
-    app: &App,
-    route: &Route,
-    caller: &Caller,
-    text: &str,
-    credential: Credential,
-) -> Result<O::Outcome>
-where
-    Engine: Serves<O>,
-{
-    let args = arguments::parse::<O>(&route.shape, text).map_err(|unreadable| {
+    let args = arguments::parse::<O>(&route.shape, &asked.text).map_err(|unreadable| {
         // A caller without the role learns only that, and nothing about the arguments.
-        allow::<O>(caller).err().unwrap_or(unreadable)
+        allow(&route.info, caller).err().unwrap_or(unreadable)
     })?;
     O::check_remote(&args)?;
-    let _place = app.pools.enter_operation(&route.info, caller)?;
-    if !O::WATCHING && O::wait_ms(&args) == 0 {
-        return app.engine.call::<O>(caller, args).await;
-    }
-    // The engine gives back what a call has taken by the time it is dropped.
-    tokio::select! {
-        biased;
-        ended = credential.ended(app) => Err(ended),
-        outcome = app.engine.call::<O>(caller, args) => outcome,
-    }
+    let lasts = O::WATCHING || O::wait_ms(&args) != 0;
+    let outcome = Serves::<O>::serve(engine, caller, args);
+    Ok(Prepared { lasts, answer: Box::pin(async move { reply::<O>(&outcome.await?, &asked) }) })
 }
 
-fn allow<O: Operation>(caller: &Caller) -> Result<()> {
-    let required = O::ROLE;
-    if O::ANY_ROLE || caller.role.allows(required) {
+fn reply<O: Operation>(outcome: &O::Outcome, asked: &Asked) -> Result<Answered> {
+    // Bytes are sent as they are, unless the client asks for JSON.
+    let mut response = match O::reply(outcome) {
+        Reply::Nothing => answer::empty(),
+        Reply::Bytes(content) if !asked.json_only => answer::bytes(content),
+        Reply::Bytes(_) | Reply::Json => answer::json_text(O::answer(outcome))?,
+    };
+    if O::CREATES {
+        set_location(&mut response, O::PATH, O::created(outcome), &asked.text);
+    }
+    let handed_out = if asked.traced { O::handed_out(outcome).to_vec() } else { Vec::new() };
+    Ok(Answered { response, execution: O::execution(outcome).filter(|_| asked.traced), handed_out })
+}
+
+fn allow(operation: &OperationInfo, caller: &Caller) -> Result<()> {
+    let required = operation.role;
+    if operation.any_role || caller.role.allows(required) {
         return Ok(());
     }
     let detail = format!("this needs the role {required}, the token has {}", caller.role);
     Err(Error::new(Code::Forbidden, detail).with("required", required))
 }
 
-/// Where something stands that this call created; none where it was there before.
-fn location<O: Operation>(outcome: &O::Outcome, arguments: &str) -> Option<String> {
-    let id = match O::created(outcome) {
-        Created::Nothing => return None,
+/// Says where something stands that this call created; nothing where it was there before.
+fn set_location(response: &mut Response<Body>, path: &str, created: Created, arguments: &str) {
+    let id = match created {
+        Created::Nothing => return,
         Created::Id(id) => id,
-        Created::AsNamed => {
-            let name = serde_json::from_str::<Named>(arguments).ok()?.name;
-            percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC).to_string()
-        }
+        Created::AsNamed => match serde_json::from_str::<Named>(arguments) {
+            Ok(Named { name }) => {
+                percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC).to_string()
+            }
+            Err(_) => return,
+        },
     };
-    Some(format!("{}/{id}", O::PATH))
+    *response.status_mut() = StatusCode::CREATED;
+    answer::set(response, header::LOCATION, &format!("{path}/{id}"));
 }
 
 /// The arguments of what people name.
 #[derive(serde::Deserialize)]
 struct Named {
     name: String,
-}
-
-/// Bytes are sent as they are, unless the client asks for JSON.
-fn respond<O: Operation>(outcome: &O::Outcome, json_only: bool) -> Result<Response<Body>> {
-    match O::reply(outcome) {
-        Reply::Nothing => Ok(answer::empty()),
-        Reply::Bytes(content) if !json_only => Ok(answer::bytes(content)),
-        Reply::Bytes(_) | Reply::Json => answer::json(outcome),
-    }
 }
 
 /// Every route. Literals win over parameters where both fit.

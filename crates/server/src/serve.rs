@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -57,7 +58,11 @@ impl Server {
     }
 
     /// Starts on a store that is open.
-    pub async fn start_on(config: Config, store: Arc<dyn Store>) -> Result<Self> {
+    pub fn start_on(config: Config, store: Arc<dyn Store>) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(Self::listen(config, store))
+    }
+
+    async fn listen(config: Config, store: Arc<dyn Store>) -> Result<Self> {
         let listener = TcpListener::bind(config.listen)
             .await
             .map_err(|error| Error::invalid("listen", format!("{} cannot be listened on: {error}", config.listen)))?;
@@ -86,12 +91,20 @@ impl Server {
     }
 
     /// Serves until `stop` ends, then finishes what is under way.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        self.serve(std::pin::pin!(stop)).await;
+    }
+
+    /// Boxed, because [`Server::run`] is compiled by its callers, and this should not be.
+    fn serve<'s>(self, stop: Pin<&'s mut (dyn Future<Output = ()> + Send)>) -> BoxFuture<'s, ()> {
+        Box::pin(self.serve_until(stop))
+    }
+
+    async fn serve_until(self, mut stop: Pin<&mut (dyn Future<Output = ()> + Send)>) {
         self.announce();
         let Self { listener, tls, app, stopping, store, .. } = self;
         let places = Arc::new(Semaphore::new(app.config.connections_max));
         let mut connections = JoinSet::new();
-        let mut stop = std::pin::pin!(stop);
         let mut renewals = follow_certificate(app.clone());
         loop {
             let accepted = async {
@@ -195,8 +208,7 @@ fn follow_certificate(app: Arc<App>) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Serves one connection until it ends, or until the server stops and the present answer is given. Boxed, because
-/// [`Server::run`] is compiled by its callers, and this should not be.
+/// Serves one connection until it ends, or until the server stops and the present answer is given.
 fn connection(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, peer: IpAddr) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         // Answers are small and written at once; waiting for more would only delay them.

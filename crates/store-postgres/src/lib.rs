@@ -27,6 +27,7 @@ mod writer;
 pub use describe::{Columns, Describe};
 pub use options::{Encryption, Options};
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -48,9 +49,12 @@ pub fn schema_version() -> u32 {
     migrate::known()
 }
 
+/// A future that is compiled here, with the client of the database, and not again by everything that waits for it.
+pub type Opening<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
 /// Looks at the database at an address, without changing anything there.
-pub async fn look(options: &Options) -> Result<Look> {
-    look::look(options).await
+pub fn look(options: &Options) -> Opening<'_, Look> {
+    Box::pin(look::look(options))
 }
 
 /// A store in one schema of a database. Other processes may use the same one at the same time.
@@ -78,7 +82,11 @@ impl std::fmt::Debug for PostgresStore {
 
 impl PostgresStore {
     /// Connects, brings the schema up to date, and begins to listen for hints.
-    pub async fn open(options: Options) -> Result<Self> {
+    pub fn open(options: Options) -> Opening<'static, Self> {
+        Box::pin(Self::open_with(options))
+    }
+
+    async fn open_with(options: Options) -> Result<Self> {
         let server = prepare(&options).await?;
         let connector = connect::connector(&options)?;
         let locks = Locks::of_schema(&options.schema);

@@ -1,6 +1,7 @@
 //! The store itself: the trait over the calls of the other modules.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -45,8 +46,13 @@ impl ValkeyStore {
         Self::connect(Options::parse(url)?).await
     }
 
-    /// Connects, checks the servers and loads the function library where it is missing.
-    pub async fn connect(options: Options) -> Result<Self> {
+    /// Connects, checks the servers and loads the function library where it is missing. Boxed, so that callers do not
+    /// compile all of it again.
+    pub fn connect(options: Options) -> Pin<Box<dyn Future<Output = Result<Self>> + Send>> {
+        Box::pin(Self::connect_to(options))
+    }
+
+    async fn connect_to(options: Options) -> Result<Self> {
         let style = Style { sharded: options.cluster, barrier: options.waits(), hints: true };
         let topology = Arc::new(Topology::new(Arc::new(Dialer::new(Arc::new(options))?)));
         let findings = startup::check(&topology).await?;
@@ -57,9 +63,11 @@ impl ValkeyStore {
     }
 
     /// What is at an address, without changing anything there.
-    pub async fn look(url: &str) -> Result<Look> {
-        let topology = Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?));
-        startup::look(&topology.only_looking()).await
+    pub fn look(url: &str) -> Pin<Box<dyn Future<Output = Result<Look>> + Send + '_>> {
+        Box::pin(async move {
+            let topology = Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?));
+            startup::look(&topology.only_looking()).await
+        })
     }
 
     /// What an operator should know about the servers: eviction, persistence, missing replicas.

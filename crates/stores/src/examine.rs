@@ -9,7 +9,7 @@ use ff_store::memory::MemoryStore;
 use ff_store::{Layout, Look, Result, Store, StoreError};
 use serde::Serialize;
 
-use crate::{open, redacted, scheme, unknown};
+use crate::{Opening, open, redacted, scheme, unknown};
 
 /// Round trips that are timed; the middle one is told, and the fastest says most about the clock.
 const ROUND_TRIPS: usize = 9;
@@ -49,7 +49,11 @@ pub struct Reached {
 }
 
 /// Looks at a store and, where it is set up for this version, uses it. Changes nothing there.
-pub async fn examine(url: &str) -> Result<Examination> {
+pub fn examine(url: &str) -> Opening<'_, Examination> {
+    Box::pin(examine_any(url))
+}
+
+async fn examine_any(url: &str) -> Result<Examination> {
     let look = look(url).await?;
     let mut examination = Examination {
         address: redacted(url),

@@ -7,6 +7,7 @@ mod examine;
 
 pub use examine::{Examination, Reached, examine};
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use ff_store::memory::MemoryStore;
@@ -15,8 +16,15 @@ use ff_store::{Result, Store, StoreError};
 /// The address of the store when none is configured.
 pub const DEFAULT_URL: &str = "sqlite://./flowfabric.db";
 
+/// A future that is compiled here, with the clients of all the databases, and not again by everything that waits for it.
+pub type Opening<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
 /// Opens a store. The address itself never appears in an error: it may hold a password.
-pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+pub fn open(url: &str) -> Opening<'_, Arc<dyn Store>> {
+    Box::pin(open_any(url))
+}
+
+async fn open_any(url: &str) -> Result<Arc<dyn Store>> {
     match scheme(url)? {
         "memory" => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]

@@ -7,7 +7,7 @@ use super::Findings;
 /// The crates from the bottom up; a crate may depend on those of earlier rows.
 const ROWS: &[&[&str]] = &[
     &["ff-core", "ff-macros", "ff-testkit"],
-    &["ff-store", "ff-torture"],
+    &["ff-mistakes", "ff-store", "ff-torture"],
     &["ff-store-sqlite", "ff-store-postgres", "ff-store-valkey", "ff-engine"],
     &["ff-mcp", "ff-stores"],
     &["ff-server", "flowfabric", "ff-sim"],

@@ -42,11 +42,13 @@ pub(crate) mod wait;
 pub(crate) mod whoami;
 pub(crate) mod worker;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use crate::arguments::{Command, Targeted};
 use crate::failure::{Failure, Result};
 use crate::session::Session;
+use crate::target::Target;
 
 /// Runs a command to its exit code.
 pub(crate) fn run(command: Command) -> ExitCode {
@@ -112,17 +114,27 @@ pub(crate) fn run(command: Command) -> ExitCode {
 }
 
 /// Runs a command that needs a deployment.
-fn connected<T: clap::Args>(command: Targeted<T>, run: impl AsyncFnOnce(Session, T) -> Result<()>) -> ExitCode {
+fn connected<T, R>(command: Targeted<T>, run: impl FnOnce(Session, T) -> R + 'static) -> ExitCode
+where
+    T: clap::Args + 'static,
+    R: Future<Output = Result<()>> + 'static,
+{
     let Targeted { own, target } = command;
-    let ended = in_runtime(async {
-        let session = Session::open(&target).await?;
+    conclude(in_session(&target, Box::new(move |session| Box::pin(run(session, own)))), &target)
+}
+
+/// A command whose types are not known: opening a session and a runtime for it is compiled once, and not for each.
+type Work = Box<dyn FnOnce(Session) -> Pin<Box<dyn Future<Output = Result<()>>>>>;
+
+fn in_session(target: &Target, work: Work) -> Result<()> {
+    in_runtime(async {
+        let session = Session::open(target).await?;
         let client = session.client.clone();
-        let ended = run(session, own).await;
+        let ended = work(session).await;
         // An engine in this process finishes what it began.
         client.close().await;
         ended
-    });
-    conclude(ended, &target)
+    })
 }
 
 fn in_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -132,7 +144,7 @@ fn in_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// Says what went wrong, if something did, and ends.
-fn conclude(ended: Result<()>, target: &crate::target::Target) -> ExitCode {
+fn conclude(ended: Result<()>, target: &Target) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -606,6 +606,7 @@ impl Execution {
 
 impl Document for Execution {
     const KIND: u8 = kind::EXECUTION;
+    crate::encoding::compiled_here!();
 
     fn upgrade(&mut self, from: u8) {
         if from == 1 {

@@ -62,6 +62,15 @@ pub trait Operation: Send + Sync + 'static {
     /// The call as an HTTP request.
     fn write(args: &Self::Args) -> Result<wire::WireRequest>;
 
+    /// The arguments as JSON.
+    fn to_text(args: &Self::Args) -> serde_json::Result<String>;
+
+    /// Reads the JSON of arguments.
+    fn from_text(text: &str) -> serde_json::Result<Self::Args>;
+
+    /// The answer as JSON.
+    fn answer(outcome: &Self::Outcome) -> serde_json::Result<Vec<u8>>;
+
     /// Reads the JSON of an answer.
     fn read(answer: &[u8]) -> serde_json::Result<Self::Outcome>;
 
@@ -345,8 +354,22 @@ macro_rules! operation {
                 $crate::op::wire::write::<Self>(args)
             }
 
+            fn to_text(args: &$args) -> ::serde_json::Result<String> {
+                ::serde_json::to_string(args)
+            }
+
+            fn from_text(text: &str) -> ::serde_json::Result<$args> {
+                ::serde_json::from_str(text)
+            }
+
+            fn answer(outcome: &$outcome) -> ::serde_json::Result<Vec<u8>> {
+                ::serde_json::to_vec(outcome)
+            }
+
             fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
-                $crate::encoding::read_answer(|| ::serde_json::from_slice(answer))
+                // As a text, because that is how arguments are read, too: parts that both have are compiled once.
+                let text = $crate::encoding::answer_text(answer)?;
+                $crate::encoding::read_answer(|| ::serde_json::from_str(text))
             }
         }
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::error::{Code, Error, Result};
-use crate::op::{Method, Operation, OperationInfo};
+use crate::op::{Method, Operation, path_parameters};
 
 /// A request that calls an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,21 +25,23 @@ pub struct WireRequest {
 
 /// Writes a call as a request.
 pub fn write<O: Operation>(args: &O::Args) -> Result<WireRequest> {
-    let info = &OperationInfo::of::<O>();
-    let unwritable = |error: serde_json::Error| Error::new(Code::Invalid, format!("arguments: {error}"));
-    let text = serde_json::to_string(args).map_err(unwritable)?;
-    let wait_ms = O::wait_ms(args);
-    let has_body = matches!(info.method, Method::Post | Method::Put);
-    if has_body && info.path_parameters().next().is_none() {
+    let text = O::to_text(args).map_err(unwritable)?;
+    request(O::METHOD, O::PATH, text, O::wait_ms(args))
+}
+
+/// This is compiled once, and not for each operation.
+fn request(method: Method, pattern: &str, text: String, wait_ms: u64) -> Result<WireRequest> {
+    let has_body = matches!(method, Method::Post | Method::Put);
+    if has_body && path_parameters(pattern).next().is_none() {
         // No field stands elsewhere than in the body, so that nobody has to look for one.
-        return Ok(WireRequest { method: info.method, target: info.path.to_owned(), body: Some(text), wait_ms });
+        return Ok(WireRequest { method, target: pattern.to_owned(), body: Some(text), wait_ms });
     }
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(&text).map_err(unwritable)?;
-    let mut target = path(info, &fields)?;
+    let mut target = path(pattern, &fields)?;
     if has_body {
-        return Ok(WireRequest { method: info.method, target, body: Some(text), wait_ms });
+        return Ok(WireRequest { method, target, body: Some(text), wait_ms });
     }
-    let in_path: Vec<&str> = info.path_parameters().collect();
+    let in_path: Vec<&str> = path_parameters(pattern).collect();
     let mut separator = '?';
     for (name, value) in fields.iter().filter(|(name, _)| !in_path.contains(&name.as_str())) {
         for text in texts(value)? {
@@ -50,12 +52,16 @@ pub fn write<O: Operation>(args: &O::Args) -> Result<WireRequest> {
             separator = '&';
         }
     }
-    Ok(WireRequest { method: info.method, target, body: None, wait_ms })
+    Ok(WireRequest { method, target, body: None, wait_ms })
 }
 
-fn path(info: &OperationInfo, fields: &BTreeMap<String, &RawValue>) -> Result<String> {
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::new(Code::Invalid, format!("arguments: {error}"))
+}
+
+fn path(pattern: &str, fields: &BTreeMap<String, &RawValue>) -> Result<String> {
     let mut path = String::new();
-    for part in info.path.split('/').skip(1) {
+    for part in pattern.split('/').skip(1) {
         path.push('/');
         let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) else {
             path.push_str(part);

@@ -80,6 +80,7 @@ document! {
 
 impl Document for Booking {
     const KIND: u8 = kind::BOOKING;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Booking {

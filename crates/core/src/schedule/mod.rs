@@ -224,6 +224,7 @@ document! {
 
 impl Document for Schedule {
     const KIND: u8 = kind::SCHEDULE;
+    crate::encoding::compiled_here!();
 }
 
 impl Indexed for Schedule {

@@ -52,12 +52,9 @@ pub struct Engine {
 
 impl Engine {
     /// Opens a deployment on a store and starts the services.
-    pub async fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
-        Self::starting(store, env, options).await
-    }
-
-    /// Boxed in a function of its own for the reason that [`serves`] gives.
-    fn starting(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> BoxFuture<'static, Result<Self>> {
+    ///
+    /// The futures of this and of other methods are boxed for the reason that [`serves`] gives.
+    pub fn start(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> BoxFuture<'static, Result<Self>> {
         Box::pin(Self::open(store, env, options))
     }
 
@@ -121,10 +118,12 @@ impl Engine {
 
     /// Stops the services, and waiting operations with `shutting_down`. A program with operations under way lets them
     /// end before: the farewell is what makes the other servers look for what this one has left, so it comes last.
-    pub async fn close(&self) {
-        self.stop_waits();
-        self.rooms.transactor.runtime().tasks.abort_all();
-        self.rooms.services.servers.leave().await;
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.stop_waits();
+            self.rooms.transactor.runtime().tasks.abort_all();
+            self.rooms.services.servers.leave().await;
+        })
     }
 
     /// The store behind the engine.
@@ -169,38 +168,38 @@ impl Engine {
     }
 
     /// Checks everything in one partition now.
-    pub async fn reconcile(&self, partition: Partition) -> Reconciled {
-        self.rooms.services.reconciler.reconcile(partition).await
+    pub fn reconcile(&self, partition: Partition) -> BoxFuture<'_, Reconciled> {
+        Box::pin(self.rooms.services.reconciler.reconcile(partition))
     }
 
     /// The next thing a viewer sees, waiting for it if there is nothing yet.
-    pub async fn follow(
-        &self,
-        caller: &Caller,
-        id: &ExecutionId,
+    pub fn follow<'a>(
+        &'a self,
+        caller: &'a Caller,
+        id: &'a ExecutionId,
         seen: Seen,
         count: usize,
         wait_ms: i64,
-    ) -> Result<StreamUpdate> {
-        self.rooms.follow(caller, id, seen, count, wait_ms).await
+    ) -> BoxFuture<'a, Result<StreamUpdate>> {
+        Box::pin(self.rooms.follow(caller, id, seen, count, wait_ms))
     }
 
     /// The entries of a journal behind those that a viewer has seen, waiting for them if there are none yet. Another
     /// generation is seen from its first own entry on: what it took over was seen before.
-    pub async fn follow_journal(
-        &self,
-        caller: &Caller,
-        id: &ExecutionId,
+    pub fn follow_journal<'a>(
+        &'a self,
+        caller: &'a Caller,
+        id: &'a ExecutionId,
         seen: JournalSeen,
         count: usize,
         wait_ms: i64,
-    ) -> Result<(JournalSeen, Vec<StepView>)> {
-        self.rooms.follow_journal(caller, id, seen, count, wait_ms).await
+    ) -> BoxFuture<'a, Result<(JournalSeen, Vec<StepView>)>> {
+        Box::pin(self.rooms.follow_journal(caller, id, seen, count, wait_ms))
     }
 
     /// The last frame of the current attempt; `n-0` while it has none.
-    pub async fn stream_end(&self, id: &ExecutionId) -> Result<FrameId> {
-        self.rooms.stream_end(id).await
+    pub fn stream_end<'a>(&'a self, id: &'a ExecutionId) -> BoxFuture<'a, Result<FrameId>> {
+        Box::pin(self.rooms.stream_end(id))
     }
 
     /// Begins to watch for events: watch first, then list, then wait.
@@ -210,8 +209,8 @@ impl Engine {
 
     /// Verifies a message that was posted to a hook from outside, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
-    pub async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
-        self.rooms.receive_hook(message).await
+    pub fn receive_hook(&self, message: HookMessage) -> BoxFuture<'_, Result<HookReceipt>> {
+        Box::pin(self.rooms.receive_hook(message))
     }
 
     /// The caller behind an API token. Wrong, unknown, expired and revoked ones read the same; a revocation holds
@@ -231,8 +230,8 @@ impl Engine {
     }
 
     /// The caller behind a ticket, and the one execution it is good for. Wrong, old and foreign ones read the same.
-    pub async fn redeem_ticket(&self, ticket: &str) -> Result<(Caller, Option<ExecutionId>)> {
-        self.rooms.redeem_ticket(ticket).await
+    pub fn redeem_ticket<'a>(&'a self, ticket: &'a str) -> BoxFuture<'a, Result<(Caller, Option<ExecutionId>)>> {
+        Box::pin(self.rooms.redeem_ticket(ticket))
     }
 
     /// Refuses a caller whose token was revoked, has expired, or is another one by now. One without a stored token, from

@@ -25,7 +25,7 @@ macro_rules! serves {
                     caller: &'a Caller,
                     args: op::$module::Args,
                 ) -> BoxFuture<'a, Result<<op::$name as Operation>::Outcome>> {
-                    Box::pin(self.rooms.carry_out::<op::$name>(caller, args))
+                    self.rooms.carry_out::<op::$name>(caller, args)
                 }
             }
         )*

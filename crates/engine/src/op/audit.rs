@@ -73,7 +73,7 @@ impl Rooms {
         Self: Handle<O>,
     {
         let (reply, answer) = oneshot::channel();
-        let fields = serde_json::to_value(&args).unwrap_or(Value::Null);
+        let fields = O::to_text(&args).and_then(|text| serde_json::from_str(&text)).unwrap_or(Value::Null);
         let target = Target::of(caller, O::NAME, O::PATH, &fields);
         let (rooms, acting) = (self.clone(), caller.clone());
         let act = async move {

@@ -135,24 +135,20 @@ impl Rooms {
         let caller = keyed.as_ref().unwrap_or(caller);
         let ended = match ending {
             ExchangeEnding::Complete(args) => {
-                Box::pin(self.carry_out::<Complete>(caller, args)).await.map(ExchangeEnded::Complete)
+                self.carry_out::<Complete>(caller, args).await.map(ExchangeEnded::Complete)
             }
-            ExchangeEnding::Fail(args) => Box::pin(self.carry_out::<Fail>(caller, args)).await.map(ExchangeEnded::Fail),
-            ExchangeEnding::Delay(args) => {
-                Box::pin(self.carry_out::<Delay>(caller, args)).await.map(ExchangeEnded::Delay)
-            }
+            ExchangeEnding::Fail(args) => self.carry_out::<Fail>(caller, args).await.map(ExchangeEnded::Fail),
+            ExchangeEnding::Delay(args) => self.carry_out::<Delay>(caller, args).await.map(ExchangeEnded::Delay),
             ExchangeEnding::WaitChildren(args) => {
-                Box::pin(self.carry_out::<WaitChildren>(caller, args)).await.map(ExchangeEnded::WaitChildren)
+                self.carry_out::<WaitChildren>(caller, args).await.map(ExchangeEnded::WaitChildren)
             }
-            ExchangeEnding::Suspend(args) => {
-                Box::pin(self.carry_out::<Suspend>(caller, *args)).await.map(ExchangeEnded::Suspend)
-            }
-            ExchangeEnding::Park(args) => Box::pin(self.carry_out::<Park>(caller, args)).await.map(ExchangeEnded::Park),
+            ExchangeEnding::Suspend(args) => self.carry_out::<Suspend>(caller, *args).await.map(ExchangeEnded::Suspend),
+            ExchangeEnding::Park(args) => self.carry_out::<Park>(caller, args).await.map(ExchangeEnded::Park),
             ExchangeEnding::Cancel(args) if args.fence.is_none() => {
                 Err(Error::invalid("fence", "must be that of the lease that ends"))
             }
             ExchangeEnding::Cancel(args) => {
-                Box::pin(self.carry_out::<CancelExecution>(caller, args)).await.map(ExchangeEnded::Cancel)
+                self.carry_out::<CancelExecution>(caller, args).await.map(ExchangeEnded::Cancel)
             }
         };
         ended.unwrap_or_else(ExchangeEnded::Problem)

@@ -39,6 +39,7 @@ pub use event::EventWatch;
 pub use hook::HookMessage;
 
 use crate::caller::Caller;
+use crate::env::BoxFuture;
 use crate::rooms::Rooms;
 
 /// A call as the command of a transaction: `impl Command for Request<'_, SomeOperation>` says what it does.
@@ -57,21 +58,32 @@ pub(crate) trait Handle<O: Operation> {
 
 impl Rooms {
     /// Carries out an operation, and counts it.
-    pub(crate) async fn carry_out<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    ///
+    /// The ways part before the future is made: a future that had both would be compiled with both, also for the many
+    /// operations that only ever go one of them.
+    pub(crate) fn carry_out<'a, O: Operation>(
+        &'a self,
+        caller: &'a Caller,
+        args: O::Args,
+    ) -> BoxFuture<'a, Result<O::Outcome>>
     where
         Self: Handle<O>,
     {
+        if O::ADMINISTRATIVE {
+            return Box::pin(self.count(O::NAME, self.administer::<O>(caller, args)));
+        }
+        if O::AUDITED && O::is_audited(&args) {
+            return Box::pin(self.count(O::NAME, self.administer::<O>(caller, args)));
+        }
+        Box::pin(self.count(O::NAME, self.perform::<O>(caller, args)))
+    }
+
+    /// Counts an operation, by its outcome and how long it took.
+    async fn count<T>(&self, operation: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let started = self.transactor.env().now_us();
-        let outcome = if O::is_audited(&args) {
-            self.administer::<O>(caller, args).await
-        } else {
-            self.perform::<O>(caller, args).await
-        };
-        self.transactor.metrics().operation(
-            O::NAME,
-            outcome.as_ref().err().map(|error| error.code),
-            self.transactor.env().now_us() - started,
-        );
+        let outcome = work.await;
+        let took_us = self.transactor.env().now_us() - started;
+        self.transactor.metrics().operation(operation, outcome.as_ref().err().map(|error| error.code), took_us);
         outcome
     }
 
@@ -80,18 +92,21 @@ impl Rooms {
     where
         Self: Handle<O>,
     {
-        let required = O::role(&args);
-        if O::takes_any_role(&args) || caller.role.allows(required) {
-            O::validate(&args)?;
-            return Handle::<O>::handle(self, caller, args).await;
-        }
-        // A submitter is let through, and refused where it comes to what somebody else submitted.
-        if O::OWN && caller.role == Role::Submitter {
-            O::validate(&args)?;
-            let caller = Caller { only_own: true, ..caller.clone() };
-            return Handle::<O>::handle(self, &caller, args).await;
-        }
-        let detail = format!("this needs the role {required}, the caller has {}", caller.role);
-        Err(Error::new(Code::Forbidden, detail).with("required", required))
+        let own = allow(caller, O::role(&args), O::takes_any_role(&args), O::OWN)?;
+        O::validate(&args)?;
+        Handle::<O>::handle(self, own.as_ref().unwrap_or(caller), args).await
     }
+}
+
+/// Refuses a caller that may not do this. A submitter is let through to an operation for its own, as a caller that is
+/// refused where it comes to what somebody else submitted.
+fn allow(caller: &Caller, required: Role, any_role: bool, own: bool) -> Result<Option<Caller>> {
+    if any_role || caller.role.allows(required) {
+        return Ok(None);
+    }
+    if own && caller.role == Role::Submitter {
+        return Ok(Some(Caller { only_own: true, ..caller.clone() }));
+    }
+    let detail = format!("this needs the role {required}, the caller has {}", caller.role);
+    Err(Error::new(Code::Forbidden, detail).with("required", required))
 }

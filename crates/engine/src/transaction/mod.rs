@@ -71,6 +71,16 @@ enum Staged {
     Delete,
 }
 
+/// The content under a key, before it is decoded.
+enum Found {
+    /// This transaction deletes it.
+    Deleted,
+    /// This transaction saves it.
+    Staged { body: Bytes, lease_until: i64 },
+    /// The store has it, or has nothing.
+    Stored(Option<StoredDocument>),
+}
+
 /// One try of a command.
 pub(crate) struct Tx<'e> {
     pub(crate) transactor: &'e Transactor,
@@ -173,6 +183,12 @@ impl<'e> Tx<'e> {
 
     /// The documents under these keys in one round trip, each readable or not by itself.
     async fn load_each<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Result<Option<Loaded<D>>>>> {
+        let found = self.look_up_each(&keys).await?;
+        Ok(keys.into_iter().zip(found).map(|(key, found)| self.adopt_found(key, found)).collect())
+    }
+
+    /// The content under these keys, in one round trip. This knows no types of documents, and is compiled once for all.
+    async fn look_up_each(&mut self, keys: &[Key]) -> Result<Vec<Found>> {
         let unknown: Vec<Key> = keys
             .iter()
             .filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key))
@@ -186,14 +202,14 @@ impl<'e> Tx<'e> {
                 fresh.insert(key, document);
             }
         }
-        let mut loaded = Vec::with_capacity(keys.len());
+        let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            loaded.push(match fresh.remove(&key) {
-                Some(stored) => self.adopt::<D>(key, stored),
-                None => Ok(self.load(key).await?),
+            found.push(match fresh.remove(key) {
+                Some(stored) => Found::Stored(stored),
+                None => self.look_up(key).await?,
             });
         }
-        Ok(loaded)
+        Ok(found)
     }
 
     /// Documents of admission, in order: as this engine's commits left them where that may save a round trip. A decision
@@ -220,17 +236,33 @@ impl<'e> Tx<'e> {
 
     /// The document under a key.
     pub(crate) async fn load<D: Indexed>(&mut self, key: Key) -> Result<Option<Loaded<D>>> {
-        match self.staged.get(&key) {
-            Some(Staged::Delete) => return Ok(None),
+        let found = self.look_up(&key).await?;
+        self.adopt_found(key, found)
+    }
+
+    /// The content under a key: as this transaction left it, or as the store has it.
+    async fn look_up(&mut self, key: &Key) -> Result<Found> {
+        match self.staged.get(key) {
+            Some(Staged::Delete) => return Ok(Found::Deleted),
             Some(Staged::Put { body, .. }) => {
-                let lease_until = self.known.get(&key).map_or(0, |known| known.lease_until);
-                return D::decode(body).map(|document| Some(Loaded { document, lease_until }));
+                let lease_until = self.known.get(key).map_or(0, |known| known.lease_until);
+                return Ok(Found::Staged { body: body.clone(), lease_until });
             }
             None => {}
         }
         let mut answers = self.read(vec![Query::Documents(vec![key.clone()])]).await?;
         let stored = answers.pop().and_then(ff_store::Answer::into_documents).and_then(|mut found| found.pop());
-        self.adopt(key, stored.flatten())
+        Ok(Found::Stored(stored.flatten()))
+    }
+
+    fn adopt_found<D: Indexed>(&mut self, key: Key, found: Found) -> Result<Option<Loaded<D>>> {
+        match found {
+            Found::Deleted => Ok(None),
+            Found::Staged { body, lease_until } => {
+                D::decode(&body).map(|document| Some(Loaded { document, lease_until }))
+            }
+            Found::Stored(stored) => self.adopt(key, stored),
+        }
     }
 
     /// An execution, from the cache where that may save a round trip: a decision made from a cached copy counts only

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Command, Transactor, Tx};
 use crate::caller::Caller;
+use crate::env::BoxFuture;
 
 impl Transactor {
     /// Runs a command that has an identity once: a repeat gets the first answer. Without one it is the same command by
@@ -26,10 +27,8 @@ impl Transactor {
     where
         C::Outcome: Serialize + DeserializeOwned + Sync,
     {
-        match &identity {
-            Some(identity) => self.transact(partition, self.fresh_command(), &Once { identity, verb }).await,
-            None => self.transact(partition, self.fresh_command(), verb).await,
-        }
+        let identity = identity.as_ref();
+        self.transact(partition, self.fresh_command(), &Once { identity, verb }).await
     }
 
     /// The same for an operation whose partition follows from a name in its arguments. Its evidence lies there, and the
@@ -71,7 +70,7 @@ impl Transactor {
     ) -> Option<Identity> {
         let by_id = command_id.as_ref().map(|id| id.as_bytes().as_slice());
         let name = by_id.or(caller.idempotency_key.as_deref().map(str::as_bytes))?;
-        let content = serde_json::to_string(args).expect("arguments hold only types that JSON can express");
+        let content = O::to_text(args).expect("arguments hold only types that JSON can express");
         Some(self.scoped_identity(caller, (O::NAME, O::PATH), name, &content))
     }
 
@@ -119,8 +118,10 @@ impl Command for Bind<'_> {
     }
 }
 
+/// A command with its identity, if it has one. A command without one is a case of this and not of its own, because every
+/// form of a command is compiled with all that the command does.
 struct Once<'a, C> {
-    identity: &'a Identity,
+    identity: Option<&'a Identity>,
     verb: &'a C,
 }
 
@@ -134,32 +135,39 @@ where
         if tx.is_repeat()
             && let Some(answer) = self.recall(tx).await?
         {
-            return Ok(answer);
+            return read_kept(&answer);
         }
         let outcome = self.verb.run(tx).await;
+        let Some(identity) = self.identity else { return outcome };
         if let Ok(outcome) = &outcome
             && !tx.is_empty()
         {
-            tx.keep_answer(self.identity, outcome);
-        } else if self.identity.is_callers()
+            tx.keep_answer(identity, outcome);
+        } else if identity.is_callers()
             && !tx.is_repeat()
             && let Some(answer) = self.recall(tx).await?
         {
             // The refusal may be due to the command's own earlier effect.
             tx.discard();
-            return Ok(answer);
+            return read_kept(&answer);
         }
         outcome
     }
 }
 
-impl<C: Command> Once<'_, C>
-where
-    C::Outcome: DeserializeOwned,
-{
-    async fn recall(&self, tx: &mut Tx<'_>) -> Result<Option<C::Outcome>> {
-        tx.kept_answer(self.identity).await
+impl<C> Once<'_, C> {
+    /// The answer that the command left when it ran before. Rarely asked for, and boxed so that it is compiled once.
+    fn recall<'t>(&'t self, tx: &'t mut Tx<'_>) -> BoxFuture<'t, Result<Option<CommandRecord>>> {
+        match self.identity {
+            Some(identity) => Box::pin(tx.kept_record(identity)),
+            None => Box::pin(std::future::ready(Ok(None))),
+        }
     }
+}
+
+fn read_kept<T: DeserializeOwned>(record: &CommandRecord) -> Result<T> {
+    let answer = serde_json::from_slice(&record.answer);
+    answer.map_err(|error| Error::new(Code::CorruptDocument, format!("a kept answer: {error}")))
 }
 
 impl Tx<'_> {
@@ -171,9 +179,12 @@ impl Tx<'_> {
 
     /// The answer that a command with this identity left. Another request under the same identity is refused.
     pub(crate) async fn kept_answer<T: DeserializeOwned>(&mut self, identity: &Identity) -> Result<Option<T>> {
+        self.kept_record(identity).await?.map(|record| read_kept(&record)).transpose()
+    }
+
+    async fn kept_record(&mut self, identity: &Identity) -> Result<Option<CommandRecord>> {
         let Some(found) = self.load::<CommandRecord>(identity.key()).await? else { return Ok(None) };
         identity.check_same(&found.document)?;
-        let answer = serde_json::from_slice(&found.document.answer);
-        answer.map(Some).map_err(|error| Error::new(Code::CorruptDocument, format!("a kept answer: {error}")))
+        Ok(Some(found.document))
     }
 }

@@ -4,17 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ff_core::op::Operation;
 use ff_core::op::wire::WireRequest;
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
-use ff_engine::{Engine, Serves};
+use ff_engine::env::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 
 use super::connection::{Pool, Trusted, unreachable};
-use super::{Failure, Follower, SseReader, Transport};
+use super::{Call, Failure, Follower, Key, SseReader};
 use crate::error::{SdkError, UnknownRefusal};
 
 /// A server that is silent for this long, beyond the wait it was asked for, is not there.
@@ -60,6 +59,40 @@ impl Http {
         request
     }
 
+    /// Tries a call once. Boxed, so that programs which call operations do not compile all of this again.
+    pub(super) fn call<'t, 'c>(
+        &'t self,
+        call: &'t mut dyn Call<'c>,
+        key: &'t Key,
+    ) -> BoxFuture<'t, Result<(), Failure>> {
+        Box::pin(async move {
+            let body = self.answer(call.write().map_err(Failure::Refused)?, key.text.as_deref()).await?;
+            call.read(body.as_deref())
+        })
+    }
+
+    /// Opens the stream of an execution after a frame.
+    pub(super) async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
+        let mut request = self.request(Method::GET, &format!("/v1/executions/{id}/stream"), "text/event-stream");
+        if after != FrameId::START {
+            request = request.header("last-event-id", after.to_string());
+        }
+        let request = request.body(Full::default()).map_err(unsendable)?;
+        let opened = async {
+            let (response, sender) = self.pool.send(request).await?;
+            if response.status() == StatusCode::OK {
+                return Ok(Follower::Http(SseReader::new(response.into_body(), sender)));
+            }
+            let status = response.status();
+            let body = response.into_body().collect().await.map_err(|error| unreachable(&error))?.to_bytes();
+            Err(refusal(status, &body))
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, opened).await {
+            Ok(opened) => opened,
+            Err(_) => Err(Failure::Unreachable("the stream does not begin".into())),
+        }
+    }
+
     /// Sends a call; gives the JSON of its answer, or `None` for an answer without a body.
     async fn answer(&self, call: WireRequest, key: Option<&str>) -> Result<Option<Bytes>, Failure> {
         let (status, body) = self.exchange(call, key).await?;
@@ -93,39 +126,6 @@ impl Http {
         match tokio::time::timeout(timeout, answered).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Unreachable(format!("no answer within {} ms", timeout.as_millis()))),
-        }
-    }
-}
-
-impl Transport for Http {
-    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
-    where
-        Engine: Serves<O>,
-    {
-        match self.answer(O::write(&args).map_err(Failure::Refused)?, key).await? {
-            Some(body) => O::read(&body).map_err(|error| Failure::Unreadable(error.to_string())),
-            None => O::read_nothing().ok_or_else(|| Failure::Unreadable("the answer has no body".into())),
-        }
-    }
-
-    async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
-        let mut request = self.request(Method::GET, &format!("/v1/executions/{id}/stream"), "text/event-stream");
-        if after != FrameId::START {
-            request = request.header("last-event-id", after.to_string());
-        }
-        let request = request.body(Full::default()).map_err(unsendable)?;
-        let opened = async {
-            let (response, sender) = self.pool.send(request).await?;
-            if response.status() == StatusCode::OK {
-                return Ok(Follower::Http(SseReader::new(response.into_body(), sender)));
-            }
-            let status = response.status();
-            let body = response.into_body().collect().await.map_err(|error| unreachable(&error))?.to_bytes();
-            Err(refusal(status, &body))
-        };
-        match tokio::time::timeout(ANSWER_TIMEOUT, opened).await {
-            Ok(opened) => opened,
-            Err(_) => Err(Failure::Unreachable("the stream does not begin".into())),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Calls to an engine in this process.
 
-use ff_core::op::Operation;
+use std::future::poll_fn;
+
 use ff_core::stream::FrameId;
 use ff_core::{Code, Error, ExecutionId, limits};
-use ff_engine::{Caller, Engine, Seen, Serves, StreamUpdate};
+use ff_engine::{Caller, Engine, Seen, StreamUpdate};
 
-use super::{Failure, Follower, StreamEvent, Transport};
+use super::{Call, Failure, Follower, Key, StreamEvent};
 
 /// An engine and on whose behalf it is called.
 pub(crate) struct InProcess {
@@ -22,6 +23,24 @@ impl InProcess {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The key of a call, for the engine.
+    pub(crate) fn key(&self, text: String) -> Key {
+        let caller = Caller { idempotency_key: Some(text.clone()), ..self.caller.clone() };
+        Key { text: Some(text), caller: Some(caller) }
+    }
+
+    /// Tries a call once.
+    pub(super) async fn call<'c>(&'c self, call: &mut dyn Call<'c>, key: &'c Key) -> Result<(), Failure> {
+        call.begin(&self.engine, key.caller.as_ref().unwrap_or(&self.caller));
+        poll_fn(|cx| call.poll(cx)).await.map_err(refused)
+    }
+
+    /// Opens the stream of an execution after a frame.
+    pub(super) fn follow(&self, id: ExecutionId, after: FrameId) -> Follower {
+        let seen = Seen { after, paused: false };
+        Follower::InProcess(Viewer { engine: self.engine.clone(), caller: self.caller.clone(), id, seen })
     }
 
     /// Stops the engine if it is the client's own.
@@ -44,22 +63,6 @@ impl Drop for InProcess {
             let engine = self.engine.clone();
             runtime.spawn(async move { close(&engine).await });
         }
-    }
-}
-
-impl Transport for InProcess {
-    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
-    where
-        Engine: Serves<O>,
-    {
-        let Some(key) = key else { return self.engine.call::<O>(&self.caller, args).await.map_err(refused) };
-        let caller = Caller { idempotency_key: Some(key.to_owned()), ..self.caller.clone() };
-        self.engine.call::<O>(&caller, args).await.map_err(refused)
-    }
-
-    async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
-        let seen = Seen { after, paused: false };
-        Ok(Follower::InProcess(Viewer { engine: self.engine.clone(), caller: self.caller.clone(), id, seen }))
     }
 }
 

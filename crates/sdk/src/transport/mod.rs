@@ -1,16 +1,16 @@
 //! The two ways to an engine: in this process, or over HTTP. Everything above is the same for both.
 
+mod call;
 mod connection;
 mod event;
 mod http;
 mod in_process;
 mod sse;
 
-use ff_core::op::Operation;
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
-use ff_engine::{Engine, Serves};
 
+pub(crate) use call::{Call, Calling, Key};
 pub use event::StreamEvent;
 pub(crate) use http::{Http, exposes_token};
 pub(crate) use in_process::InProcess;
@@ -54,21 +54,6 @@ impl From<Failure> for SdkError {
     }
 }
 
-/// Carries calls, each tried once.
-pub(crate) trait Transport {
-    /// Calls an operation. The key is the identity of a call whose arguments have no field for it.
-    fn call<O: Operation>(
-        &self,
-        args: O::Args,
-        key: Option<&str>,
-    ) -> impl Future<Output = Result<O::Outcome, Failure>> + Send
-    where
-        Engine: Serves<O>;
-
-    /// Opens the stream of an execution after a frame.
-    fn follow(&self, id: ExecutionId, after: FrameId) -> impl Future<Output = Result<Follower, Failure>> + Send;
-}
-
 /// A stream that is open.
 pub(crate) enum Follower {
     InProcess(in_process::Viewer),
@@ -91,20 +76,19 @@ pub(crate) enum Connection {
     Http(Http),
 }
 
-impl Transport for Connection {
-    async fn call<O: Operation>(&self, args: O::Args, key: Option<&str>) -> Result<O::Outcome, Failure>
-    where
-        Engine: Serves<O>,
-    {
+impl Connection {
+    /// Tries a call once.
+    pub(crate) async fn call<'c>(&'c self, call: &mut dyn Call<'c>, key: &'c Key) -> Result<(), Failure> {
         match self {
-            Connection::InProcess(engine) => engine.call::<O>(args, key).await,
-            Connection::Http(server) => server.call::<O>(args, key).await,
+            Connection::InProcess(engine) => engine.call(call, key).await,
+            Connection::Http(server) => server.call(call, key).await,
         }
     }
 
-    async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
+    /// Opens the stream of an execution after a frame.
+    pub(crate) async fn follow(&self, id: ExecutionId, after: FrameId) -> Result<Follower, Failure> {
         match self {
-            Connection::InProcess(engine) => engine.follow(id, after).await,
+            Connection::InProcess(engine) => Ok(engine.follow(id, after)),
             Connection::Http(server) => server.follow(id, after).await,
         }
     }

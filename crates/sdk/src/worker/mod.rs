@@ -12,6 +12,7 @@ use std::time::Duration;
 use ff_core::op::parts::LeaseLoss;
 use ff_core::op::{Delay, DeregisterWorker, delay, deregister_worker};
 use ff_core::{ExecutionId, PartitionConfig};
+use ff_engine::env::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +69,15 @@ impl FlowFabricWorker {
     /// Registers a worker. Refused are settings that make no sense, bad capabilities, and an instance id that another
     /// live process has (`duplicate_worker_instance`).
     pub async fn connect(client: &Client, config: WorkerConfig) -> Result<Self> {
+        Self::registering(client, config).await
+    }
+
+    /// Boxed, so that programs do not compile all of it again.
+    fn registering(client: &Client, config: WorkerConfig) -> BoxFuture<'_, Result<Self>> {
+        Box::pin(Self::register_with(client, config))
+    }
+
+    async fn register_with(client: &Client, config: WorkerConfig) -> Result<Self> {
         let resolved = config.resolve()?;
         let client = match &config.namespace {
             Some(namespace) => client.in_namespace(namespace),
@@ -136,6 +146,15 @@ impl FlowFabricWorker {
     /// Claims nothing more, waits so long for the tasks in hand, hands back those that are left, and deregisters. A
     /// task that is handed back continues elsewhere in the same attempt; here it sees its token fire.
     pub async fn stop(&self, wait_max: Duration) -> Result<()> {
+        self.stopping_within(wait_max).await
+    }
+
+    /// Boxed for the reason that `registering` gives.
+    fn stopping_within(&self, wait_max: Duration) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.stop_within(wait_max))
+    }
+
+    async fn stop_within(&self, wait_max: Duration) -> Result<()> {
         self.shared.stopping.cancel();
         if tokio::time::timeout(wait_max, self.shared.leases.none_left()).await.is_err() {
             for lease in self.shared.leases.all() {

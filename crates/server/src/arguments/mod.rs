@@ -102,31 +102,31 @@ fn body_alone(shape: &Shape, request: &Request<'_>) -> Option<String> {
 /// The arguments of an operation from their JSON text.
 pub(crate) fn parse<O: Operation>(shape: &Shape, text: &str) -> Result<O::Args> {
     // The way to every value is only kept for a refusal, which names one: it is most of the price of reading.
-    if let Ok(args) = serde_json::from_str(text) {
-        return Ok(args);
+    O::from_text(text).map_err(|error| refuse(shape, (O::NAME, O::UNREADABLE), text, &error))
+}
+
+fn refuse(shape: &Shape, (operation, code): (&str, Code), text: &str, error: &serde_json::Error) -> Error {
+    let located = ff_mistakes::locate(operation, text);
+    let (path, message) =
+        located.map_or_else(|| (".".to_owned(), error.to_string()), |mistake| (mistake.path, mistake.message));
+    let message = without_position(&message);
+    // A missing field has no place of its own, so its parent's path is all there is.
+    let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    let field = match (path.as_str(), named) {
+        (".", Some(field)) => field.to_owned(),
+        // The error is about the arguments as a whole.
+        (".", None) => "body".to_owned(),
+        (path, Some(field)) => format!("{path}.{field}"),
+        (path, None) => path.to_owned(),
+    };
+    let mut refusal = Error::new(code, message.clone()).with("field", &field);
+    if message.starts_with("unknown field") {
+        // A field inside of another one is compared with those of its own object, which the message names.
+        let nested = field.contains(['.', '[']);
+        let valid = if nested { expected_names(&message) } else { shape.names().map(str::to_owned).collect() };
+        refusal = refusal.with("valid", valid);
     }
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let message = without_position(&error.into_inner().to_string());
-        // A missing field has no place of its own, so its parent's path is all there is.
-        let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
-        let field = match (path.as_str(), named) {
-            (".", Some(field)) => field.to_owned(),
-            // The error is about the arguments as a whole.
-            (".", None) => "body".to_owned(),
-            (path, Some(field)) => format!("{path}.{field}"),
-            (path, None) => path.to_owned(),
-        };
-        let mut refusal = Error::new(O::UNREADABLE, message.clone()).with("field", &field);
-        if message.starts_with("unknown field") {
-            // A field inside of another one is compared with those of its own object, which the message names.
-            let nested = field.contains(['.', '[']);
-            let valid = if nested { expected_names(&message) } else { shape.names().map(str::to_owned).collect() };
-            refusal = refusal.with("valid", valid);
-        }
-        refusal
-    })
+    refusal
 }
 
 /// The names that a message about an unknown field says it expected.
