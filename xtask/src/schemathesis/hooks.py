@@ -7,6 +7,8 @@ line with those words before it is sent, so that every operation must accept it;
 
 import base64
 import json
+import re
+from urllib.parse import unquote
 
 import schemathesis
 from schemathesis.checks import CheckContext
@@ -23,6 +25,8 @@ OF_A_FLOW = ("flow_id", "node", "parent", "join", "dependencies")
 WINDOW_MIN_MS = 100
 # A condition has 256 nodes and counts 1,000 signals at most, and here at most 256 parts.
 CONDITION_PART_MAX = 3
+# A whole number that was written with a fraction.
+WHOLE = re.compile(r"-?[0-9]+\.0")
 # How ids in the first partition begin.
 FIRST_PARTITION = "0000-"
 # The longest name of a step.
@@ -64,11 +68,15 @@ def before_call(context, case, kwargs):
         return
     # A cursor is one that a list has given out.
     drop(case.query, "cursor")
-    # In an address, whole numbers have no fraction.
     for place in (case.path_parameters, case.query):
         for name, value in (place or {}).items():
-            if str(value).endswith(".0"):
+            # In an address, whole numbers have no fraction.
+            if WHOLE.fullmatch(str(value)):
                 place[name] = int(float(value))
+    for name, value in (case.path_parameters or {}).items():
+        # A name such as `%12` is not encoded because it looks as if it were, and would arrive as a control character.
+        if isinstance(value, str) and any(ord(letter) <= 32 or ord(letter) == 127 for letter in unquote(value)):
+            case.path_parameters[name] = value.replace("%", "%25")
     definition = case.operation.definition.raw
     operation = definition["operationId"]
     body = case.body
