@@ -57,7 +57,7 @@ pub(crate) async fn run(holder: &Holder, task: &Task) -> Left {
             Parking::Refused => return Left::Lease,
         }
     }
-    if !function.known.is_empty() && holder.world.chance(120) {
+    if !function.known.is_empty() && holder.world.chance(400) {
         return function.continue_as_new().await;
     }
     for name in STEPS {

@@ -47,7 +47,7 @@ fn the_workload_uses_every_operation() {
     }
     let all = ff_core::operations!(names);
     let mut called = std::collections::BTreeSet::new();
-    for seed in 100..200 {
+    for seed in 100..300 {
         called.extend(simulate(seed, 2_000).operations);
         if called.len() + NOT_CALLED.len() == all.len() {
             break;
