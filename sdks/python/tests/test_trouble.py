@@ -20,8 +20,8 @@ from flowfabric.testing import Server
 
 from .support import PATIENCE_S, Bench, bench, run, until, until_state
 
-#: How long an event loop is blocked; a lease lasts a third of that.
-BLOCK_SECONDS = float(os.environ.get("BLOCK_SECONDS", "6"))
+#: How long an event loop is blocked; a lease lasts a quarter of that.
+BLOCK_SECONDS = float(os.environ.get("BLOCK_SECONDS", "8"))
 #: How long a server is away, shorter than one lease and longer than another.
 AWAY_SECONDS = float(os.environ.get("AWAY_SECONDS", "0"))
 
@@ -94,7 +94,7 @@ def test_a_blocked_event_loop_keeps_its_leases(server: Server) -> None:
         return ctx.attempt
 
     async def test() -> None:
-        async with bench(server, blocks, lease_ttl=seconds / 3) as its:
+        async with bench(server, blocks, lease_ttl=seconds / 4) as its:
             execution = await its.submit(blocks)
             assert await execution.result(seconds + 30) == 0
             assert (await execution.get()).reclaim_count == 0

@@ -230,33 +230,37 @@ async fn work_whose_partition_takes_no_commits_is_passed_over() {
     h.finish().await;
 }
 
+/// The request for an execution in a partition.
+fn in_partition(h: &Harness, partition: Partition, number: u8) -> Value {
+    let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+    json!({ "execution_id": id })
+}
+
+/// Waits for one task, and says when it came.
+async fn take_one(h: &Harness, instance: &str) -> (Task, Instant) {
+    let wait = args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 20_000 }));
+    let task = h.must::<Claim>(wait).await.tasks.pop().expect("there is work for both");
+    (task, Instant::now())
+}
+
 #[tokio::test(start_paused = true)]
 async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work() {
     let (h, trouble) = Harness::with_trouble(four()).await;
-    let in_partition = |partition, number| {
-        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
-        json!({ "execution_id": id })
-    };
     // Slow, and within the patience of a claim.
     trouble.begin(|call| {
         let slow = matches!(call, Call::Commit { .. }) && is_of(&call, SICK);
         let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(200))) as _);
         Plan { before: pause, ..Plan::default() }
     });
-    let waits = |instance| {
-        let wait = args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 20_000 }));
-        let claim = h.must::<Claim>(wait);
-        async move { (claim.await.tasks.pop().expect("there is work for both"), Instant::now()) }
-    };
     let submitting = async {
         h.pass(10).await;
-        let slow = h.submit(in_partition(SICK, 1)).await;
+        let slow = h.submit(in_partition(&h, SICK, 1)).await;
         h.pass(10).await;
-        let quick = h.submit(in_partition(Partition::flow(2), 2)).await;
+        let quick = h.submit(in_partition(&h, Partition::flow(2), 2)).await;
         (slow, quick, Instant::now())
     };
     let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
-        tokio::join!(waits("w-1"), waits("w-2"), submitting);
+        tokio::join!(take_one(&h, "w-1"), take_one(&h, "w-2"), submitting);
     assert_eq!((first.execution_id, second.execution_id), (slow, quick));
     assert!(taken_at - submitted_at < Duration::from_millis(50), "{:?}", taken_at - submitted_at);
     trouble.end();
@@ -267,10 +271,6 @@ async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work(
 async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_claim() {
     let (h, trouble) = Harness::with_trouble(four()).await;
     let other = h.second().await;
-    let in_partition = |partition, number| {
-        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
-        json!({ "execution_id": id })
-    };
     trouble.begin(|call| {
         let slow_commit = matches!(call, Call::Commit { .. }) && is_of(&call, SICK);
         let ms = if slow_commit { 200 } else { 20 };
@@ -278,20 +278,15 @@ async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_clai
         let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(ms))) as _);
         Plan { before: pause, ..Plan::default() }
     });
-    let waits = |instance| {
-        let wait = args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 20_000 }));
-        let claim = h.must::<Claim>(wait);
-        async move { (claim.await.tasks.pop().expect("there is work for both"), Instant::now()) }
-    };
     let submitting = async {
         h.pass(10).await;
-        let slow = other.submit(in_partition(SICK, 1)).await;
+        let slow = other.submit(in_partition(&h, SICK, 1)).await;
         h.pass(5).await;
-        let quick = other.submit(in_partition(Partition::flow(2), 2)).await;
+        let quick = other.submit(in_partition(&h, Partition::flow(2), 2)).await;
         (slow, quick, Instant::now())
     };
     let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
-        tokio::join!(waits("w-1"), waits("w-2"), submitting);
+        tokio::join!(take_one(&h, "w-1"), take_one(&h, "w-2"), submitting);
     assert_eq!((first.execution_id, second.execution_id), (slow, quick));
     assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
     trouble.end();
