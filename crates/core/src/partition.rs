@@ -21,6 +21,18 @@ pub enum Family {
     System,
 }
 
+impl Family {
+    /// What stands before a partition's number in its text form; all of it for the one system partition.
+    pub const fn tag(self) -> &'static str {
+        match self {
+            Family::Flow => "fp:",
+            Family::Budget => "b:",
+            Family::Quota => "q:",
+            Family::System => "sys",
+        }
+    }
+}
+
 /// One partition of one family; on Valkey it is a hash tag, elsewhere a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Partition {
@@ -77,10 +89,8 @@ impl Partition {
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {
-            Family::Flow => write!(f, "{{fp:{}}}", self.number),
-            Family::Budget => write!(f, "{{b:{}}}", self.number),
-            Family::Quota => write!(f, "{{q:{}}}", self.number),
-            Family::System => write!(f, "{{sys}}"),
+            Family::System => write!(f, "{{{}}}", self.family.tag()),
+            family => write!(f, "{{{}{}}}", family.tag(), self.number),
         }
     }
 }

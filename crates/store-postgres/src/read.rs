@@ -12,7 +12,7 @@ use ff_store::{
     Answer, Answers, Fence, IndexEntry, LogPage, LogRecord, LogStart, Query, Result, Scan, ScanPage, StoreError,
     StoredDocument,
 };
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
@@ -52,7 +52,7 @@ impl Reader {
     pub(crate) async fn read(&self, partition: Partition, queries: Vec<Query>) -> Result<Answers> {
         let client = connect::take(&self.pool).await?;
         let all = async {
-            let answered = try_join_all(queries.iter().map(|query| self.answer(&client, partition, query))).await?;
+            let answered = self.answer_all(&client, partition, &queries).await?;
             let at = match answered.iter().map(|(now, _)| *now).min() {
                 Some(at) => at,
                 None => {
@@ -72,28 +72,54 @@ impl Reader {
         self.clock.floor()
     }
 
-    async fn answer(&self, client: &Object, partition: Partition, query: &Query) -> Result<(i64, Answer)> {
+    async fn answer_all(&self, client: &Object, partition: Partition, queries: &[Query]) -> Result<Vec<(i64, Answer)>> {
         let this = i32::try_from(partition.ordinal()).expect("ordinals stay below four times 65,536");
+        let others = try_join_all(queries.iter().map(|query| async move {
+            match query {
+                Query::Count { .. } => Ok(None),
+                other => self.answer(client, partition, this, other).await.map(Some),
+            }
+        }));
+        let (others, counts) = try_join(others, self.counts(client, this, queries)).await?;
+        let mut counts = counts.into_iter();
+        others.into_iter().map(|answered| answered.or_else(|| counts.next()).ok_or_else(nothing)).collect()
+    }
+
+    async fn answer(&self, client: &Object, partition: Partition, this: i32, query: &Query) -> Result<(i64, Answer)> {
         match query {
             Query::Documents(keys) => self.documents(client, this, keys).await,
             Query::Blobs(keys) => self.blobs(client, this, keys).await,
             Query::Scan(scan) => self.scan(client, this, scan).await,
-            Query::Count { index, min, max, at_most } => {
-                let statement = format!(
-                    "SELECT c.now, (SELECT count(*) FROM (SELECT 1 FROM entries WHERE partition = $2 AND name = $3
-                       AND score BETWEEN $4 AND $5 LIMIT $6) AS counted) FROM {TIME}"
-                );
-                let name = names::stored(index);
-                let at_most = i64::try_from(*at_most).unwrap_or(i64::MAX);
-                let rows = self::query(client, &statement, &[&self.floor(), &this, &name, min, max, &at_most]).await?;
-                let row = rows.first().ok_or_else(nothing)?;
-                Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))
-            }
+            Query::Count { .. } => Err(nothing()),
             Query::Indexes { prefix, after, limit } => {
                 self.indexes(client, this, (prefix, after.as_ref()), *limit).await
             }
             Query::Log { log, start, limit } => self.log(client, partition, this, log, *start, *limit).await,
         }
+    }
+
+    /// The answers to those queries that count, in one statement: whoever counts asks for many counts at once.
+    async fn counts(&self, client: &Object, this: i32, queries: &[Query]) -> Result<Vec<(i64, Answer)>> {
+        let (mut indexes, mut lowest, mut highest, mut limits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for query in queries {
+            if let Query::Count { index, min, max, at_most } = query {
+                indexes.push(names::stored(index));
+                lowest.push(*min);
+                highest.push(*max);
+                limits.push(i64::try_from(*at_most).unwrap_or(i64::MAX));
+            }
+        }
+        if indexes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statement = format!(
+            "SELECT c.now, (SELECT count(*) FROM (SELECT 1 FROM entries WHERE partition = $2 AND name = k.name
+               AND score BETWEEN k.min AND k.max LIMIT k.at_most) AS counted)
+             FROM {TIME} CROSS JOIN unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[])
+               WITH ORDINALITY AS k(name, min, max, at_most, place) ORDER BY k.place"
+        );
+        let rows = query(client, &statement, &[&self.floor(), &this, &indexes, &lowest, &highest, &limits]).await?;
+        rows.iter().map(|row| Ok((get(row, 0)?, Answer::Count(number(get(row, 1)?)?)))).collect()
     }
 
     async fn documents(&self, client: &Object, this: i32, keys: &[Key]) -> Result<(i64, Answer)> {

@@ -1,12 +1,11 @@
 //! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ff_core::Partition;
+use ff_core::{Family, Partition};
 use ff_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -104,21 +103,23 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     shards: Vec<Shard>,
-    primaries: HashMap<String, Arc<Node>>,
+    /// The primary of each shard, at the shard's place: it is asked for several times a task.
+    primaries: Vec<Arc<Node>>,
 }
 
 impl Map {
     /// The primary of a slot.
     pub(crate) fn primary(&self, slot: u16) -> Option<&Arc<Node>> {
         let at = self.shards.partition_point(|shard| shard.last < slot);
-        let shard = self.shards.get(at).filter(|shard| shard.first <= slot)?;
-        self.primaries.get(&shard.primary)
+        self.shards.get(at).filter(|shard| shard.first <= slot)?;
+        self.primaries.get(at)
     }
 
     /// All primaries, in a fixed order.
     pub(crate) fn primaries(&self) -> Vec<Arc<Node>> {
-        let mut nodes: Vec<Arc<Node>> = self.primaries.values().cloned().collect();
+        let mut nodes = self.primaries.clone();
         nodes.sort_by(|a, b| a.address.cmp(&b.address));
+        nodes.dedup_by(|a, b| a.address == b.address);
         nodes
     }
 
@@ -231,14 +232,12 @@ impl Topology {
         if self.map.borrow().shards == shards {
             return Ok(());
         }
-        let mut primaries = HashMap::new();
-        for shard in &shards {
-            primaries.entry(shard.primary.clone()).or_insert_with(|| self.node(&shard.primary));
-        }
+        let primaries: Vec<Arc<Node>> = shards.iter().map(|shard| self.node(&shard.primary)).collect();
+        let addresses: HashSet<&str> = shards.iter().map(|shard| shard.primary.as_str()).collect();
         // Servers that left keep their connections only as long as a call still uses them.
         let seeds = &self.dialer.options.hosts;
-        self.nodes().retain(|address, _| primaries.contains_key(address) || seeds.contains(address));
-        tracing::info!(primaries = ?primaries.keys(), "servers of the store");
+        self.nodes().retain(|address, _| addresses.contains(address.as_str()) || seeds.contains(address));
+        tracing::info!(primaries = ?addresses, "servers of the store");
         self.map.send_replace(Arc::new(Map { shards, primaries }));
         Ok(())
     }
@@ -332,23 +331,27 @@ fn join_address(asked: &str, host: &str, port: &str) -> String {
 
 /// The hash slot of a partition's keys: CRC-16 (XMODEM) of what stands in the braces.
 pub(crate) fn slot_of(partition: Partition) -> u16 {
-    let mut crc = Crc(0);
-    // It is asked for many times a task, so nothing is allocated for it. Adding to a number cannot fail.
-    let _ = write!(crc, "{partition}");
-    crc.0 % SLOTS
+    let mut crc = crc_of(0, partition.family.tag().as_bytes());
+    if partition.family != Family::System {
+        // It is asked for many times a task: a formatter would cost more than the sum.
+        let mut digits = [0; 5];
+        let (mut number, mut first) = (partition.number, digits.len());
+        while first == digits.len() || number > 0 {
+            first -= 1;
+            digits[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        crc = crc_of(crc, &digits[first..]);
+    }
+    crc % SLOTS
 }
 
-/// The sum of what is written to it, less the braces.
-struct Crc(u16);
-
-impl std::fmt::Write for Crc {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        for byte in text.bytes().filter(|byte| !matches!(byte, b'{' | b'}')) {
-            let [high, _] = self.0.to_be_bytes();
-            self.0 = (self.0 << 8) ^ CRC_OF_BYTE[usize::from(high ^ byte)];
-        }
-        Ok(())
-    }
+/// A sum with more bytes added.
+fn crc_of(sum: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(sum, |sum, byte| {
+        let [high, _] = sum.to_be_bytes();
+        (sum << 8) ^ CRC_OF_BYTE[usize::from(high ^ byte)]
+    })
 }
 
 /// What each byte adds to a sum.
@@ -377,6 +380,12 @@ mod tests {
         // As CLUSTER KEYSLOT says.
         assert_eq!(slot_of(Partition::flow(7)), 2_729);
         assert_eq!(slot_of(Partition::SYSTEM), 15_725);
+        for number in [0, 9, 10, 99, 255, 1_000, 65_535] {
+            for partition in [Partition::flow(number), Partition::budget(number), Partition::quota(number)] {
+                let tag = partition.to_string();
+                assert_eq!(slot_of(partition), crc_of(0, tag.trim_matches(['{', '}']).as_bytes()) % SLOTS, "{tag}");
+            }
+        }
     }
 
     #[test]
@@ -389,7 +398,7 @@ mod tests {
     #[test]
     fn slots_between_the_shards_have_no_primary() {
         let shard = |first, last| Shard { first, last, primary: "a:1".into(), replicas: Vec::new() };
-        let map = Map { shards: vec![shard(0, 9), shard(20, 29)], primaries: HashMap::new() };
+        let map = Map { shards: vec![shard(0, 9), shard(20, 29)], primaries: Vec::new() };
         assert_eq!(map.uncovered(), usize::from(SLOTS) - 20);
         assert!(map.primary(15).is_none() && map.primary(40).is_none());
     }

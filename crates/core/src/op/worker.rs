@@ -383,16 +383,22 @@ impl ExchangeArgs {
 
     /// How long its claim asks to wait.
     pub fn wait_ms(&self) -> u64 {
-        self.claim().and_then(|claim| claim.wait_ms?.try_into().ok()).unwrap_or(0)
+        let asked = self.claim.as_ref().filter(|_| self.claim_waits());
+        asked.and_then(|claim| claim.wait_ms?.try_into().ok()).unwrap_or(0)
     }
 
-    /// The claim as a call of its own.
-    pub fn claim(&self) -> Option<ClaimArgs> {
-        let part = self.claim.clone()?;
-        let waits = self.end.is_empty() && self.renew.is_empty();
+    /// Only a claim that comes alone waits: endings and renewals want their answers.
+    fn claim_waits(&self) -> bool {
+        self.end.is_empty() && self.renew.is_empty()
+    }
+
+    /// Takes the claim out, as a call of its own.
+    pub fn take_claim(&mut self) -> Option<ClaimArgs> {
+        let waits = self.claim_waits();
+        let part = self.claim.take()?;
         Some(ClaimArgs {
-            instance_id: self.instance_id.clone(),
-            namespace: self.namespace.clone(),
+            instance_id: std::mem::take(&mut self.instance_id),
+            namespace: self.namespace.take(),
             lanes: part.lanes,
             capabilities: part.capabilities,
             kinds: part.kinds,

@@ -72,12 +72,11 @@ impl Rooms {
     async fn exchange(
         &self,
         caller: &Caller,
-        args: ExchangeArgs,
+        mut args: ExchangeArgs,
         reply: &mut oneshot::Sender<Result<ExchangeOutcome>>,
     ) -> (ExchangeOutcome, Vec<Taken>) {
-        let asked = args.claim();
-        let max_tasks = asked.as_ref().map_or(0, ClaimArgs::max_tasks);
         let said_something = !args.end.is_empty() || !args.renew.is_empty();
+        let asked = args.take_claim();
         let ending = join_all(args.end.into_iter().enumerate().map(|(place, one)| self.end_one(caller, place, one)));
         let saying = Box::pin(join(ending, self.transactor.renew_all(caller, &args.renew)));
         let Some(asked) = asked else {
@@ -91,8 +90,7 @@ impl Rooms {
                 return (ExchangeOutcome { end, renew, claim: Some(ExchangedClaim::from(error).claimed) }, Vec::new());
             }
         };
-        let again = asked.clone();
-        let claiming = Box::pin(self.claim_in_exchange(caller, asked, &ask));
+        let claiming = Box::pin(self.claim_in_exchange(caller, &asked, &ask));
         let ((end, renew), held) = if said_something {
             match select(saying, claiming).await {
                 Either::Left((said, mut claiming)) => {
@@ -121,10 +119,10 @@ impl Rooms {
         let stay = end.iter().filter(|ended| !ended.makes_room()).count();
         // Work that an ending has made claimable was not there yet when the claim looked.
         let held = match held.is_empty() && stay < end.len() && !ask.gone.is_said() {
-            true => self.claim_in_exchange(caller, again, &ask).await,
+            true => Box::pin(self.claim_in_exchange(caller, &asked, &ask)).await,
             false => held,
         };
-        let held = self.lower(held, max_tasks.saturating_sub(stay)).await;
+        let held = self.lower(held, asked.max_tasks().saturating_sub(stay)).await;
         (ExchangeOutcome { end, renew, claim: Some(held.claimed) }, held.taken)
     }
 
@@ -159,7 +157,7 @@ impl Rooms {
         self.ask(caller, caller.namespace(asked.namespace.as_deref())?, asked)
     }
 
-    async fn claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> ExchangedClaim {
+    async fn claim_in_exchange(&self, caller: &Caller, asked: &ClaimArgs, ask: &Arc<Ask>) -> ExchangedClaim {
         let started = self.transactor.env().now_us();
         let held = self.try_claim_in_exchange(caller, asked, ask).await;
         let code = held.as_ref().err().map(|error| error.code);
@@ -167,10 +165,15 @@ impl Rooms {
         held.unwrap_or_else(ExchangedClaim::from)
     }
 
-    async fn try_claim_in_exchange(&self, caller: &Caller, asked: ClaimArgs, ask: &Arc<Ask>) -> Result<ExchangedClaim> {
+    async fn try_claim_in_exchange(
+        &self,
+        caller: &Caller,
+        asked: &ClaimArgs,
+        ask: &Arc<Ask>,
+    ) -> Result<ExchangedClaim> {
         if asked.lease_ids.is_empty() && caller.idempotency_key.is_some() {
             // Its lease ids derive from the key, and a record keeps it from taking something twice.
-            let claimed = Box::pin(Handle::<Claim>::handle(self, caller, asked)).await?;
+            let claimed = Box::pin(Handle::<Claim>::handle(self, caller, asked.clone())).await?;
             return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
         }
         if asked.retry
