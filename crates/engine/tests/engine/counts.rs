@@ -1,8 +1,8 @@
 //! Counts of executions, the list of namespaces, and inputs read back.
 
 use crate::support::Harness;
-use ff_core::op::{Complete, Count, CreateBudget, GetCounts, GetInput, ListNamespaces};
-use ff_core::{Code, PartitionConfig, PublicState};
+use ff_core::op::{Complete, Count, CreateBudget, CreateExecutions, GetCounts, GetInput, ListNamespaces};
+use ff_core::{Code, ExecutionId, Mint, Partition, PartitionConfig, PublicState, limits};
 use ff_engine::{Caller, Options};
 use serde_json::json;
 
@@ -30,6 +30,26 @@ async fn executions_are_counted_by_state_and_waiting_ones_by_lane() {
         |lane: &str| counts.waiting.iter().filter(|one| one.lane == lane).map(|one| one.count.value).sum::<u64>();
     assert_eq!((lane("default"), lane("slow")), (1, 2));
     assert!(counts.waiting.iter().all(|one| one.next_created_at.is_some() && one.kind.as_deref() == Some("test")));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn executions_that_crowd_in_one_partition_are_all_counted() {
+    let partitions = PartitionConfig { flow: 256, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    // More than twice an even share of what is shown as it is.
+    let crowd = 2 * limits::COUNTED_MAX / 256 + 20;
+    let id = |number| {
+        let mint = Mint { now_ms: h.engine.now(), random: [number; 10] };
+        json!({ "kind": "test", "execution_id": ExecutionId::in_partition(Partition::flow(3), &mint) })
+    };
+    let executions: Vec<_> = (0..u8::try_from(crowd).unwrap()).map(id).collect();
+    h.must::<CreateExecutions>(json!({ "executions": executions })).await;
+    h.submit(json!({})).await;
+    let counts = h.must::<GetCounts>(json!({})).await;
+    let all = Count { value: crowd + 1, more: false };
+    assert_eq!(counts.states[&PublicState::Waiting], all);
+    assert_eq!(counts.waiting.iter().map(|one| one.count).collect::<Vec<_>>(), [all]);
     h.finish().await;
 }
 
