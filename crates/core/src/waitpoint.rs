@@ -174,6 +174,15 @@ impl Waitpoint {
         Some(first)
     }
 
+    /// Takes the first signal out of the buffer and stays open: a suspension that is not of the journal has use for it.
+    pub fn hand_over(&mut self) -> Option<SignalFact> {
+        let first = (!self.buffered.is_empty()).then(|| self.buffered.remove(0))?;
+        if self.buffered.is_empty() {
+            self.buffered_bytes = 0;
+        }
+        Some(first)
+    }
+
     /// A waitpoint of a suspension that begins now.
     pub fn active(new: NewWaitpoint, now: i64) -> Result<Self> {
         text::optional_label("waitpoint_key", &new.waitpoint_key)?;

@@ -91,16 +91,22 @@ pub(crate) fn random_bytes(env: &dyn Env) -> [u8; limits::SECRET_MIN_BYTES] {
 }
 
 /// Runs a future, but not longer than this; `None` when the time is up.
-pub(crate) async fn within<T>(env: &Arc<dyn Env>, ms: i64, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) fn within<T>(
+    env: &Arc<dyn Env>,
+    ms: i64,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Option<T>> {
     use futures_util::future::{Either, select};
     let mut future = Box::pin(future);
-    // Most answers are there at once, and need no timer.
-    if let Poll::Ready(value) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
-        return Some(value);
-    }
-    match select(future, env.sleep(ms)).await {
-        Either::Left((value, _)) => Some(value),
-        Either::Right(((), _)) => None,
+    async move {
+        // Most answers are there at once, and need no timer.
+        if let Poll::Ready(value) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+            return Some(value);
+        }
+        match select(future, env.sleep(ms)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(((), _)) => None,
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use ff_core::execution::Execution;
 use ff_core::journal::StepIdentity;
+use ff_core::suspension::{Delivery, NewSuspension, Suspension};
 use ff_core::waitpoint::{CloseReason, Waitpoint};
-use ff_core::{Indexed, Result, index, limits};
+use ff_core::{Indexed, Result, SignalFact, WaitpointId, index, limits};
 use ff_store::Scan;
 
 use crate::substitute;
@@ -50,6 +51,51 @@ async fn substituted(tx: &mut Tx<'_>, mut fresh: Waitpoint) -> Result<StepWaitpo
     Ok(StepWaitpoint { waitpoint: known.unwrap_or(fresh), known: is_known })
 }
 
+/// Signals that were sent by name before the execution suspended, as far as its suspension asks for them. They wait at
+/// mailboxes until then, and count as if they had come to the waitpoint of the suspension. Where no signal was ever
+/// accepted nothing is read.
+pub(crate) async fn take_early(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    request: &NewSuspension,
+    waitpoint: WaitpointId,
+) -> Result<Vec<SignalFact>> {
+    if execution.signals == 0 {
+        return Ok(Vec::new());
+    }
+    let mut mailboxes = pending(tx, execution).await?;
+    let holds_mail = |one: &Waitpoint| {
+        one.generation == Some(execution.generation) && one.step_key.is_none() && !one.buffered.is_empty()
+    };
+    mailboxes.retain(holds_mail);
+    mailboxes.sort_by_key(|one| one.buffered.first().map(|fact| fact.at));
+    let mut trial = Suspension::new(request.clone(), tx.now)?;
+    let mut taken = Vec::new();
+    for mut mailbox in mailboxes {
+        let Some(first) = mailbox.buffered.first() else { continue };
+        let fact = SignalFact { waitpoint, ..first.clone() };
+        let delivery = trial.deliver(fact.clone());
+        if delivery == Delivery::NoOp {
+            continue;
+        }
+        mailbox.hand_over();
+        tx.save(&mailbox);
+        taken.push(fact);
+        if matches!(delivery, Delivery::Satisfied { .. }) {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+/// The waitpoints of an execution that buffer.
+async fn pending(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Waitpoint>> {
+    let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
+    let entries = tx.scan(scan).await?.entries;
+    let loaded = entries.into_iter().filter_map(|entry| tx.adopt_readable::<Waitpoint>(entry.member, entry.document));
+    Ok(loaded.map(|loaded| loaded.document).collect())
+}
+
 /// Whether calls of a name are counted from zero in the new generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renumbered {
@@ -60,13 +106,7 @@ pub(crate) enum Renumbered {
 /// A generation has ended and another one of the execution begins: the waitpoints of the old one close, and signals
 /// that were sent by name and that no wait has taken yet are kept for the new one.
 pub(crate) async fn move_on(tx: &mut Tx<'_>, execution: &Execution, ended: u32, renumbered: Renumbered) -> Result<()> {
-    let scan = Scan::first(index::pending_waitpoints(execution.id.uuid), limits::PAGE_MAX).with_documents();
-    let mut old = Vec::new();
-    for entry in tx.scan(scan).await?.entries {
-        if let Some(loaded) = tx.adopt_readable::<Waitpoint>(entry.member, entry.document) {
-            old.push(loaded.document);
-        }
-    }
+    let mut old = pending(tx, execution).await?;
     old.retain(|waitpoint| waitpoint.generation == Some(ended));
     old.sort_by(|one, other| (&one.step_name, one.step_occurrence).cmp(&(&other.step_name, other.step_occurrence)));
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();

@@ -57,14 +57,17 @@ impl Runtime {
     }
 
     /// Does something that stands alone on behalf of a service. A panic is its error, and is counted.
-    pub(crate) async fn contain<T>(&self, name: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
-        match AssertUnwindSafe(work).catch_unwind().await {
-            Ok(outcome) => outcome,
-            Err(panic) => {
+    pub(crate) fn contain<T>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> impl Future<Output = Result<T>> {
+        AssertUnwindSafe(work).catch_unwind().map(move |done| {
+            done.unwrap_or_else(|panic| {
                 let text = self.panicked(name, panic);
                 Err(Error::new(Code::Internal, format!("a panic: {text}")))
-            }
-        }
+            })
+        })
     }
 
     /// Counts a panic; says what it was about.

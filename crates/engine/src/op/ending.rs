@@ -29,7 +29,7 @@ use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 use crate::view::some_instant;
 use crate::visibility::load_visible;
-use crate::{env, journal, logs, payload};
+use crate::{env, journal, logs, mailbox, payload};
 
 impl Handle<Complete> for Rooms {
     async fn handle(&self, caller: &Caller, args: CompleteArgs) -> Result<CompleteOutcome> {
@@ -263,7 +263,7 @@ impl Command for SuspendExecution<'_> {
         }
         let request = self.request(&execution);
         request.validate()?;
-        let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution).await?;
+        let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution, &request).await?;
         let buffered = fitting(tx, &request, buffered).await?;
         let before = execution.continuation.clone();
         let suspension = request.id;
@@ -356,6 +356,7 @@ impl SuspendExecution<'_> {
         &self,
         tx: &mut Tx<'_>,
         execution: &Execution,
+        request: &NewSuspension,
     ) -> Result<(Vec<Waitpoint>, Vec<SignalFact>)> {
         if self.args.waitpoint_ids.is_empty() {
             let new = NewWaitpoint {
@@ -366,7 +367,8 @@ impl SuspendExecution<'_> {
             };
             let waitpoint = Waitpoint::active(new, tx.now)?;
             tx.create(&waitpoint);
-            return Ok((vec![waitpoint], Vec::new()));
+            let early = mailbox::take_early(tx, execution, request, waitpoint.id).await?;
+            return Ok((vec![waitpoint], early));
         }
         let ids = &self.args.waitpoint_ids;
         let keys: Vec<Key> = ids.iter().map(Waitpoint::key_of).collect();

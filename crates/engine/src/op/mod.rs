@@ -34,6 +34,8 @@ mod worker;
 
 use ff_core::op::Operation;
 use ff_core::{Code, Error, Result, Role};
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, ready};
 
 pub use event::EventWatch;
 pub use hook::HookMessage;
@@ -78,23 +80,39 @@ impl Rooms {
         Box::pin(self.count(O::NAME, self.perform::<O>(caller, args)))
     }
 
-    /// Counts an operation, by its outcome and how long it took.
-    async fn count<T>(&self, operation: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Counts an operation, by its outcome and how long it took. An `async fn` would hold the work twice: as it was given,
+    /// and as it is awaited.
+    fn count<T>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> impl Future<Output = Result<T>> {
         let started = self.transactor.env().now_us();
-        let outcome = work.await;
-        let took_us = self.transactor.env().now_us() - started;
-        self.transactor.metrics().operation(operation, outcome.as_ref().err().map(|error| error.code), took_us);
-        outcome
+        work.map(move |outcome| {
+            let took_us = self.transactor.env().now_us() - started;
+            self.transactor.metrics().operation(operation, outcome.as_ref().err().map(|error| error.code), took_us);
+            outcome
+        })
     }
 
     /// Does it, if the arguments make sense and the caller may.
-    pub(crate) async fn perform<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
+    pub(crate) fn perform<'a, O: Operation>(
+        &'a self,
+        caller: &'a Caller,
+        args: O::Args,
+    ) -> impl Future<Output = Result<O::Outcome>> + Send + 'a
     where
         Self: Handle<O>,
     {
-        let own = allow(caller, O::role(&args), O::takes_any_role(&args), O::OWN)?;
-        O::validate(&args)?;
-        Handle::<O>::handle(self, own.as_ref().unwrap_or(caller), args).await
+        let allowed = allow(caller, O::role(&args), O::takes_any_role(&args), O::OWN);
+        match allowed.and_then(|own| O::validate(&args).map(|()| own)) {
+            Ok(None) => Either::Left(Handle::<O>::handle(self, caller, args)),
+            Ok(Some(own)) => {
+                let alone: BoxFuture<'a, _> = Box::pin(async move { Handle::<O>::handle(self, &own, args).await });
+                Either::Right(alone)
+            }
+            Err(error) => Either::Right(Box::pin(ready(Err(error))) as BoxFuture<'a, _>),
+        }
     }
 }
 

@@ -164,8 +164,12 @@ impl Transactor {
     }
 
     /// Does something that stands alone; see [`Runtime::contain`].
-    pub(crate) async fn contain<T>(&self, name: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.runtime().contain(name, work).await
+    pub(crate) fn contain<T>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> impl Future<Output = Result<T>> {
+        self.runtime().contain(name, work)
     }
 
     pub(crate) fn refuse_if_closing(&self) -> Result<()> {

@@ -170,6 +170,33 @@ async fn pending(h: &Harness, task: &Task, more: Value) -> ff_core::op::create_p
     h.must::<CreatePendingWaitpoint>(merged(args, more)).await
 }
 
+/// A signal by name alone, as an operator sends it.
+async fn signal_by_name(h: &Harness, task: &Task, name: &str) -> SignalEffect {
+    let signal = json!({ "execution_id": task.execution_id, "name": name, "idempotency_key": name });
+    effect(&h.must::<DeliverSignal>(signal).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_by_name_that_came_too_early_satisfies_the_suspension_that_asks_for_it() {
+    let h = Harness::start().await;
+    let task = claimed(&h, json!({})).await;
+    assert_eq!(signal_by_name(&h, &task, "other").await, SignalEffect::Buffered);
+    assert_eq!(signal_by_name(&h, &task, "approve").await, SignalEffect::Buffered);
+    let satisfied = h.must::<Suspend>(suspend_args(&task, json!({}))).await;
+    let Suspended::AlreadySatisfied { resume_signals, .. } = &satisfied else { panic!("{satisfied:?}") };
+    assert_eq!(resume_signals.iter().map(|signal| signal.name.as_str()).collect::<Vec<_>>(), ["approve"]);
+    // It was used up, and the other one still waits for a suspension of its own.
+    let args = suspend_args(&task, json!({ "condition": { "all": [{ "name": "approve" }, { "name": "other" }] } }));
+    assert!(matches!(h.must::<Suspend>(args).await, Suspended::Suspended { .. }));
+    let again = json!({ "execution_id": task.execution_id, "name": "approve", "idempotency_key": "again" });
+    assert_eq!(effect(&h.must::<DeliverSignal>(again).await), SignalEffect::ResumeConditionSatisfied);
+    let mut names: Vec<String> =
+        h.claim().await.unwrap().resume_signals.into_iter().map(|signal| signal.name).collect();
+    names.sort();
+    assert_eq!(names, ["approve", "other"]);
+    h.finish().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_buffered_signal_satisfies_a_suspension_before_it_begins() {
     let h = Harness::start().await;
