@@ -51,7 +51,7 @@ impl Counted {
 
     /// Whether a partition stopped counting although the sum could still have been shown as it is.
     fn stopped_too_soon(&self) -> bool {
-        let too_soon = |count: &Count| count.more && count.value <= limits::COUNTED_MAX;
+        let too_soon = |count: &Count| count.more && count.value < limits::COUNTED_MAX;
         self.states.values().any(too_soon) || self.waiting.values().any(|(count, _)| too_soon(count))
     }
 }
@@ -64,6 +64,7 @@ impl Rooms {
             // A sum past the limit is shown as the limit, and most executions are spread evenly: each partition counts
             // twice its share first. Only where they are not spread so do all count further.
             let share = (2 * limits::COUNTED_MAX).div_ceil(u64::from(self.transactor.partitions().flow));
+            let share = share.min(limits::COUNTED_MAX);
             let quick = self.count_partitions(namespace, share).await?;
             match quick.stopped_too_soon() {
                 true => self.count_partitions(namespace, limits::COUNTED_MAX).await?,
