@@ -35,7 +35,7 @@ impl Handle<ListExecutions> for Rooms {
         let mut seen = BTreeSet::new();
         // The first entry of each source, so that the next of all is found without looking at every source.
         let mut heads = BTreeSet::new();
-        self.refill(&mut sources, &mut heads).await?;
+        self.refill(&filter, position, &mut sources, &mut heads).await?;
         for _ in 0..SCANNED_MAX {
             let next = match filter.order() {
                 ListOrder::Newest => heads.pop_last(),
@@ -50,7 +50,7 @@ impl Handle<ListExecutions> for Rooms {
             let entry = sources[place].buffer.pop_front().and_then(|entry| entry.document);
             match sources[place].head() {
                 Some(following) => drop(heads.insert((following, place))),
-                None => self.refill(&mut sources, &mut heads).await?,
+                None => self.refill(&filter, position, &mut sources, &mut heads).await?,
             }
             let Some(execution) = entry.and_then(|stored| self.transactor.readable::<Execution>(&stored)) else {
                 continue;
@@ -69,6 +69,8 @@ struct Source {
     scan: Scan,
     buffer: VecDeque<IndexEntry>,
     exhausted: bool,
+    /// It was read before.
+    asked: bool,
 }
 
 impl Source {
@@ -79,6 +81,23 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Empties the buffer, and says what fills it again from behind a position on; `None` when nothing of it can be there.
+    /// A buffer that ran dry is filled with twice as much.
+    fn ask_behind(&mut self, filter: &Filter<'_>, position: Option<Position>) -> Option<Scan> {
+        let ran_dry = self.buffer.is_empty() && !self.exhausted;
+        let limit = if ran_dry && self.asked { self.scan.limit * 2 } else { self.scan.limit };
+        self.asked = true;
+        self.buffer.clear();
+        self.exhausted = true;
+        self.scan = Scan {
+            limit: limit.min(limits::PAGE_MAX),
+            ..filter.scan(self.partition, self.scan.index.clone(), position)?
+        };
+        Some(self.scan.clone())
+    }
+}
+
 impl Rooms {
     async fn sources(&self, filter: &Filter<'_>, after: Option<Position>) -> Result<Vec<Source>> {
         let partitions: Vec<Partition> = self.transactor.searched(filter).collect();
@@ -86,37 +105,41 @@ impl Rooms {
         let places = partitions.into_iter().flat_map(|at| indexes.iter().map(move |index| (at, index.clone())));
         let source = |(partition, index)| {
             let scan = filter.scan(partition, index, after)?;
-            Some(Source { partition, scan, buffer: VecDeque::new(), exhausted: false })
+            Some(Source { partition, scan, buffer: VecDeque::new(), exhausted: false, asked: false })
         };
         Ok(places.filter_map(source).collect())
     }
 
-    /// Reads on where a buffer ran dry: one read for each partition. A filter that lets little through reads twice as much
-    /// each time, so that a page costs few reads however far it has to look.
-    async fn refill(&self, sources: &mut [Source], heads: &mut BTreeSet<(Position, usize)>) -> Result<()> {
-        let mut dry: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-        for (place, source) in sources.iter().enumerate() {
-            if source.buffer.is_empty() && !source.exhausted {
-                dry.entry(source.partition).or_default().push(place);
+    /// Reads on where a buffer ran dry: one read for each partition, of all its sources. An execution that changes its state
+    /// between two reads moves from one source to another, and would be missed if only the dry one were read again. A
+    /// filter that lets little through reads twice as much each time, so that a page costs few reads however far it has
+    /// to look.
+    async fn refill(
+        &self,
+        filter: &Filter<'_>,
+        position: Option<Position>,
+        sources: &mut [Source],
+        heads: &mut BTreeSet<(Position, usize)>,
+    ) -> Result<()> {
+        let is_dry = |source: &&Source| source.buffer.is_empty() && !source.exhausted;
+        let dry: BTreeSet<Partition> = sources.iter().filter(is_dry).map(|source| source.partition).collect();
+        let mut asked: BTreeMap<Partition, (Vec<usize>, Vec<Query>)> = BTreeMap::new();
+        for (place, source) in sources.iter_mut().enumerate().filter(|(_, source)| dry.contains(&source.partition)) {
+            source.head().inspect(|head| drop(heads.remove(&(*head, place))));
+            if let Some(scan) = source.ask_behind(filter, position) {
+                let (places, queries) = asked.entry(source.partition).or_default();
+                places.push(place);
+                queries.push(Query::Scan(scan));
             }
         }
-        if dry.is_empty() {
-            return Ok(());
-        }
-        let reads = dry.into_iter().map(|(partition, places)| {
-            let scans = places.iter().map(|place| sources[*place].scan.clone());
-            let queries: Vec<Query> = scans.map(Query::Scan).collect();
-            async move { (places, self.transactor.read(partition, queries).await) }
+        let reads = asked.into_iter().map(|(partition, (places, queries))| async move {
+            (places, self.transactor.read(partition, queries).await)
         });
         for (places, answers) in futures_util::future::join_all(reads).await {
             for (place, answer) in places.into_iter().zip(answers?.answers) {
                 let page = answer.into_scan().unwrap_or_default();
                 let source = &mut sources[place];
                 source.exhausted = page.entries.len() < source.scan.limit;
-                source.scan.limit = (source.scan.limit * 2).min(limits::PAGE_MAX);
-                if let Some(last) = page.entries.last() {
-                    source.scan.after = Some((last.score, last.member.clone()));
-                }
                 source.buffer.extend(page.entries);
                 heads.extend(source.head().map(|head| (head, place)));
             }
