@@ -268,7 +268,7 @@ async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work(
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_claim() {
+async fn work_told_to_a_claim_that_reads_wakes_one_that_could_not_take_what_was_read() {
     let (h, trouble) = Harness::with_trouble(four()).await;
     let other = h.second().await;
     trouble.begin(|call| {
@@ -278,15 +278,25 @@ async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_clai
         let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(ms))) as _);
         Plan { before: pause, ..Plan::default() }
     });
+    // The second claim cannot take what the first one reads, so the end of that read wakes nobody.
+    let picky = async {
+        let kinds = json!({ "instance_id": "w-2", "max_tasks": 1, "wait_ms": 20_000, "kinds": ["quick"] });
+        let task = h.must::<Claim>(args(kinds)).await.tasks.pop().expect("there is work of its kind");
+        (task, Instant::now())
+    };
+    let submit = async |partition, number, kind: &str| {
+        let mut request = in_partition(&h, partition, number);
+        request["kind"] = json!(kind);
+        other.submit(request).await
+    };
     let submitting = async {
         h.pass(10).await;
-        let slow = other.submit(in_partition(&h, SICK, 1)).await;
+        let slow = submit(SICK, 1, "slow").await;
         h.pass(5).await;
-        let quick = other.submit(in_partition(&h, Partition::flow(2), 2)).await;
-        (slow, quick, Instant::now())
+        (slow, submit(Partition::flow(2), 2, "quick").await, Instant::now())
     };
     let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
-        tokio::join!(take_one(&h, "w-1"), take_one(&h, "w-2"), submitting);
+        tokio::join!(take_one(&h, "w-1"), picky, submitting);
     assert_eq!((first.execution_id, second.execution_id), (slow, quick));
     assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
     trouble.end();
