@@ -122,6 +122,7 @@ impl Claiming {
             self.wait_again();
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
+                self.pass_on_if_told();
                 break;
             }
             if self.has_fresh_tries() {
@@ -242,6 +243,13 @@ impl Claiming {
     fn pass_on_if_busy(&self, told: bool) {
         if let Some((number, _)) = self.waiting.as_ref().filter(|_| self.free.is_empty()) {
             self.scheduler.ready().busy(*number, told);
+        }
+    }
+
+    /// A claim in the line that cannot look may have been told of work: another claim is to look for it.
+    fn pass_on_if_told(&self) {
+        if self.waiting.is_some() {
+            self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
     }
 

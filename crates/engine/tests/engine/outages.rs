@@ -305,6 +305,37 @@ async fn work_told_to_a_claim_that_reads_wakes_one_that_could_not_take_what_was_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_fails_passes_on_the_work_it_was_told_of() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let failing = async {
+        let wait = args(json!({ "instance_id": "w-1", "max_tasks": 1, "wait_ms": 20_000 }));
+        h.refused::<Claim>(wait).await
+    };
+    let submitting = async {
+        // By then the engine's copy of the worker is too old to be used.
+        h.pass(1_500).await;
+        let worker = ff_core::worker::Worker::key_of("default", "w-1");
+        trouble.begin(move |call| match call {
+            Call::Read { queries, .. } if queries.iter().any(|query| reads_document(query, &worker)) => {
+                Fault::Unavailable.into()
+            }
+            _ => Plan::default(),
+        });
+        h.submit(json!({})).await;
+        Instant::now()
+    };
+    let (code, (_, taken_at), submitted_at) = tokio::join!(failing, take_one(&h, "w-2"), submitting);
+    assert_eq!(code, Code::Unavailable);
+    assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
+    trouble.end();
+    h.finish().await;
+}
+
+fn reads_document(query: &Query, key: &ff_core::Key) -> bool {
+    matches!(query, Query::Documents(keys) if keys.contains(key))
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_hanging_commit_takes_after_all_is_given_back() {
     let (h, trouble) = Harness::with_trouble(four()).await;
     let healthy = spread(&h).await;
