@@ -55,16 +55,7 @@ impl Scheduler {
         };
         let page = match page {
             Ok(page) => page,
-            Err(error) => {
-                self.pass_partition_over(id.partition, &error);
-                let now = self.transactor.env().now_ms();
-                let mut ready = self.ready();
-                ready.fetch_failed(&id, now);
-                if is_outage(&error) {
-                    ready.partition_failed(id.partition, now);
-                }
-                return;
-            }
+            Err(error) => return self.head_not_read(&id, &error),
         };
         let complete = page.entries.len() < limit;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
@@ -95,8 +86,7 @@ impl Scheduler {
         if QueueName::parse(&id.index).is_some_and(|name| name.is_of_any_kind())
             && let Err(error) = Box::pin(self.queue_by_kind(&id, std::mem::take(&mut head))).await
         {
-            self.pass_partition_over(id.partition, &error);
-            return self.ready().fetch_failed(&id, self.transactor.env().now_ms());
+            return self.head_not_read(&id, &error);
         }
         let now = self.transactor.env().now_ms();
         self.ready().fetched(&id, head, last, complete, now);
@@ -134,6 +124,15 @@ impl Scheduler {
     async fn remove_strays(&self, partition: Partition, strays: Vec<Entry>) {
         for stray in strays {
             self.transactor.repair(partition, &stray.member.clone(), stray).await;
+        }
+    }
+
+    fn head_not_read(&self, id: &QueueId, error: &Error) {
+        self.pass_partition_over(id.partition, error);
+        let now = self.transactor.env().now_ms();
+        match is_outage(error) {
+            true => self.ready().fetch_met_outage(id, now),
+            false => self.ready().fetch_failed(id, now),
         }
     }
 

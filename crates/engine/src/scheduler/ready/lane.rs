@@ -274,8 +274,9 @@ impl AwaitedLane {
     }
 
     /// The waiters to tell that the lane has work: of each line as many as there are kinds of work for it. Work that
-    /// several lines can take is told to each of them, since the first may take something else.
-    pub(super) fn to_wake(&self) -> Vec<u64> {
+    /// several lines can take is told to each of them, since the first may take something else. Names and probes may be read
+    /// by any claim.
+    pub(super) fn to_wake(&self, probe: bool) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (skills, line) in self.lines.iter().filter(|(_, line)| !line.idle.is_empty()) {
             let routes = self.routes.iter().chain(&self.unread);
@@ -287,7 +288,7 @@ impl AwaitedLane {
             });
             numbers.extend(line.idle.iter().take(kinds.sum()));
         }
-        if self.has_names_to_read() {
+        if probe || self.has_names_to_read() {
             numbers.extend(self.lines.values().filter_map(|line| line.idle.first()).min());
         }
         numbers

@@ -12,6 +12,7 @@
 mod gates;
 mod lane;
 mod learning;
+mod outages;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use tokio::sync::Notify;
 
 use self::gates::{GateName, Gates};
 use self::lane::{AwaitedLane, Lane, Learning, LearningState};
+use self::outages::Outage;
 use self::queue::Queue;
 use self::waiting::Waiter;
 use crate::ranks::Ranks;
@@ -107,6 +109,7 @@ pub(crate) struct Pick {
 enum Opening {
     Gate(GateName),
     Queue(QueueId),
+    Partition(Partition),
     Names { namespace: String, lane: String, partition: Partition },
 }
 
@@ -137,6 +140,8 @@ pub(crate) struct Ready {
     /// The number of the last announcement.
     stamp: u64,
     let_go_at: i64,
+    /// Partitions that do not answer.
+    outages: BTreeMap<Partition, Outage>,
     troubled_until: i64,
     ranks: Ranks,
     /// Grows with every candidate that was taken from among the heads of a queue.
@@ -162,9 +167,10 @@ impl Ready {
         let id = candidate.queue.clone();
         let score = candidate.execution.queue_score();
         let room = self.buffered < BUFFERED_MAX;
-        let Some(queue) = self.queue(&id, now) else { return };
         // The commit shows that the partition works.
-        let recovered = queue.blocked_until.take().is_some();
+        self.partition_answered(id.partition);
+        let Some(queue) = self.queue(&id, now) else { return };
+        queue.blocked_until = None;
         queue.suspect = false;
         // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
         // Work in a queue of an earlier version is moved before it is handed out.
@@ -175,9 +181,6 @@ impl Ready {
         }
         self.relist(&id);
         self.wake_for(&id);
-        if recovered {
-            self.partition_works(id.partition);
-        }
     }
 
     /// A queue of a lane that is awaited. Of any other only the lane is remembered.
@@ -204,6 +207,9 @@ impl Ready {
             }
             let others = if lane.add_queue(&name, id) { lane.queues.clone() } else { BTreeSet::new() };
             self.gates.add_queue(&name.namespace, &name.gate, id);
+            if let Some(outage) = self.outages.get_mut(&id.partition) {
+                outage.add_lane(&name.namespace, &name.lane);
+            }
             self.queues.insert(id.clone(), Queue::new(name, now));
             self.begin_turns(others);
         }
@@ -234,7 +240,8 @@ impl Ready {
     /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
     fn relist(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get_mut(id) else { return };
-        let open = self.gates.admits(&queue.name.namespace, &queue.name.gate);
+        let open =
+            self.gates.admits(&queue.name.namespace, &queue.name.gate) && !self.outages.contains_key(&id.partition);
         let score = queue.head().filter(|_| open).map(|(score, _)| score);
         if queue.listed == score {
             return;
@@ -252,6 +259,7 @@ impl Ready {
     /// Whether there may be anything in the lanes of a claimer; the answer costs nothing.
     pub(crate) fn may_have_work(&self, criteria: &Criteria) -> bool {
         self.awaited_lanes(criteria).any(|lane| lane.may_have_work(&criteria.skills))
+            || criteria.lanes.iter().any(|lane| self.is_probe_due(&criteria.namespace, lane))
     }
 
     fn awaited_lanes<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a AwaitedLane> {
@@ -276,6 +284,7 @@ impl Ready {
         let lanes = criteria.lanes.len();
         for turn in 0..lanes {
             let lane = &criteria.lanes[(first_lane + turn) % lanes];
+            self.probe(criteria, lane, &mut pick, now);
             if patient {
                 self.learn_names(criteria, lane, &mut pick, now);
             }
@@ -342,14 +351,22 @@ impl Ready {
     pub(crate) fn fetched(
         &mut self,
         id: &QueueId,
-        found: Vec<Candidate>,
-        last: Option<(i64, Key)>,
-        complete: bool,
+        mut found: Vec<Candidate>,
+        mut last: Option<(i64, Key)>,
+        mut complete: bool,
         now: i64,
     ) {
+        self.partition_answered(id.partition);
+        // Reads that were under way beside each other may bring more than there is room for.
+        let kept = self.read_limit(found.len());
+        if kept < found.len() {
+            found.truncate(kept);
+            last = found.last().map(|candidate| (candidate.execution.queue_score(), candidate.place().1));
+            complete = false;
+        }
         let Some(queue) = self.queues.get_mut(id) else { return };
         let missed = queue.end_fetch();
-        let recovered = std::mem::take(&mut queue.suspect);
+        queue.suspect = false;
         queue.blocked_until = None;
         self.buffered -= queue.buffer.len();
         queue.buffer.clear();
@@ -377,40 +394,6 @@ impl Ready {
             self.wake_for(id);
         }
         self.forget_if_empty(id);
-        if recovered {
-            self.partition_works(id.partition);
-        }
-    }
-
-    /// A read of one queue failed, for a reason of its own: it is left alone for a while.
-    pub(crate) fn fetch_failed(&mut self, id: &QueueId, now: i64) {
-        if let Some(queue) = self.queues.get_mut(id) {
-            queue.fetch_failed();
-        }
-        self.block(id, now);
-    }
-
-    /// A partition does not answer: its queues are left alone for a while, and its candidates are read anew then.
-    pub(crate) fn partition_failed(&mut self, partition: Partition, now: i64) {
-        self.troubled_until = now + TROUBLED_MS;
-        for id in self.queues_in(partition) {
-            self.block(&id, now);
-        }
-    }
-
-    /// Whether some partition failed not long ago.
-    pub(crate) fn is_troubled(&self, now: i64) -> bool {
-        now < self.troubled_until
-    }
-
-    /// A partition that failed works again.
-    fn partition_works(&mut self, partition: Partition) {
-        for id in self.queues_in(partition) {
-            if self.queues.get_mut(&id).is_some_and(|queue| queue.blocked_until.take().is_some()) {
-                self.relist(&id);
-                self.wake_for(&id);
-            }
-        }
     }
 
     /// How many candidates one read of a queue may bring; where many are kept already, enough to see whether it holds more
@@ -432,18 +415,6 @@ impl Ready {
         let ids = self.queues.range((from, Bound::Unbounded)).map(|(id, _)| id);
         let here = ids.take_while(|id| id.partition == partition && to.is_none_or(|to| id.index <= *to));
         here.cloned().collect()
-    }
-
-    fn block(&mut self, id: &QueueId, now: i64) {
-        let Some(queue) = self.queues.get_mut(id) else { return };
-        self.buffered -= queue.drop_buffer();
-        queue.suspect = true;
-        queue.read_after = None;
-        if queue.blocked_until.is_none() {
-            queue.blocked_until = Some(now + BLOCKED_MS);
-            self.open_at(now + BLOCKED_MS, Opening::Queue(id.clone()));
-        }
-        self.relist(id);
     }
 
     /// A candidate was claimed.
@@ -622,6 +593,7 @@ impl Ready {
                         self.wake_for(&id);
                     }
                 }
+                Opening::Partition(partition) => self.open_partition(partition, now),
                 Opening::Names { namespace, lane, partition } => self.learn_again(&namespace, &lane, partition, now),
             }
         }
@@ -637,8 +609,9 @@ impl Ready {
             }
             answered |= lane.read_at.is_some_and(|at| at > now - READ_PATIENCE_MS);
             let takes = |queue: &&Queue| criteria.skills.suffice(&queue.name.route, &queue.name.kind);
-            for queue in lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes) {
-                failed |= queue.is_suspected();
+            for id in &lane.queues {
+                let Some(queue) = self.queues.get(id).filter(takes) else { continue };
+                failed |= (queue.suspect || self.outages.contains_key(&id.partition)) && !queue.is_empty();
                 slow |= queue.hangs(now, READ_PATIENCE_MS);
             }
             for learning in lane.unlearnt.values() {

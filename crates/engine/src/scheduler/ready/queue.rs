@@ -94,9 +94,9 @@ pub(super) struct Queue {
     pub(super) contents: Contents,
     /// The head holds only what cannot be taken now: the next read begins behind it.
     pub(super) read_after: Option<(i64, Key)>,
-    /// Its partition failed: the queue is left alone until then.
+    /// The last read of it failed, for a reason of its own: the queue is left alone until then.
     pub(super) blocked_until: Option<i64>,
-    /// The last read or commit there failed. No claim waits for the next read, which finds out whether it still does.
+    /// The last read of it failed. No claim waits for the next read, which finds out whether it still does.
     pub(super) suspect: bool,
     /// The score it stands under among the heads of its route.
     pub(super) listed: Option<i64>,
@@ -211,9 +211,9 @@ impl Queue {
         }
     }
 
-    /// Whether a read of what it holds failed.
-    pub(super) fn is_suspected(&self) -> bool {
-        self.suspect && !self.is_empty()
+    /// Whether a read of it may show that its partition works again.
+    pub(super) fn can_be_probed(&self) -> bool {
+        self.is_at_rest() && !self.is_empty() && self.blocked_until.is_none()
     }
 
     /// Whether a read of what it holds has been under way for long.

@@ -1,5 +1,7 @@
 //! The scheduler's memory by itself: what it keeps, which waiters it wakes, and what it asks to be read.
 
+mod outages;
+
 use std::sync::Arc;
 
 use ff_core::execution::{Execution, NewExecution};
