@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::{Family, Partition};
 
-use super::lane::{AwaitedLane, Lane, Learning, LearningState, UNREAD};
+use super::lane::{AwaitedLane, Lane, Learning, LearningState};
 use super::{
     BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, NamesPage, Opening, POSTPONED_MS, Pick, QUEUES_MAX, QueueId,
     READS_MAX, Read, Ready, UNREAD_MAX, lane_mut,
@@ -55,8 +55,8 @@ impl Ready {
             }
             for id in lane.queues.clone() {
                 let Some(queue) = self.queues.get(&id) else { continue };
-                if let Some(score) = queue.listed {
-                    lane.list(&queue.name, score, id);
+                for at in queue.listed.places().into_iter().flatten() {
+                    lane.list(&queue.name, at, id.clone());
                 }
             }
         }
@@ -136,13 +136,16 @@ impl Ready {
         if self.queues.len() >= QUEUES_MAX && !self.queues.contains_key(id) {
             return false;
         }
-        // A name that this version cannot read is passed over.
-        let Some(queue) = self.queue(id, now) else { return true };
-        queue.found = queue.stamp;
-        queue.note(UNREAD);
+        self.announce_name(id, now);
+        true
+    }
+
+    /// The store may hold anything in this queue. A name that this version cannot read is passed over.
+    fn announce_name(&mut self, id: &QueueId, now: i64) {
+        let Some(queue) = self.queue(id, now) else { return };
+        queue.note_name();
         self.relist(id);
         self.wake_for(id);
-        true
     }
 
     /// They could not be read.
@@ -215,11 +218,7 @@ impl Ready {
             }
         }
         for index in &page.names {
-            let id = QueueId { partition, index: index.clone() };
-            self.announce(&id, UNREAD, now);
-            if let Some(queue) = self.queues.get_mut(&id) {
-                queue.found = queue.stamp;
-            }
+            self.announce_name(&QueueId { partition, index: index.clone() }, now);
         }
     }
 

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use self::gates::{GateName, Gates};
 use self::lane::{AwaitedLane, Lane, Learning, LearningState};
 use self::outages::Outage;
-use self::queue::Queue;
+use self::queue::{Listed, Listing, Queue};
 use self::waiting::Waiter;
 use crate::ranks::Ranks;
 
@@ -223,8 +223,8 @@ impl Ready {
         for id in queues {
             let Some(queue) = self.queues.get(&id) else { continue };
             let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { continue };
-            if let Some(score) = queue.listed {
-                lane.list(&queue.name, score, id);
+            if let Some(score) = queue.listed.head {
+                lane.list(&queue.name, Listed::Head(score), id);
             }
         }
     }
@@ -242,17 +242,20 @@ impl Ready {
         let Some(queue) = self.queues.get_mut(id) else { return };
         let open =
             self.gates.admits(&queue.name.namespace, &queue.name.gate) && !self.outages.contains_key(&id.partition);
-        let score = queue.head().filter(|_| open).map(|(score, _)| score);
-        if queue.listed == score {
+        let after = if open { queue.listing() } else { Listing::default() };
+        if queue.listed == after {
             return;
         }
-        let before = std::mem::replace(&mut queue.listed, score);
+        let before = std::mem::replace(&mut queue.listed, after);
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
-        if let Some(before) = before {
-            lane.unlist(&queue.name, before, id);
-        }
-        if let Some(score) = score {
-            lane.list(&queue.name, score, id.clone());
+        for (before, after) in before.places().into_iter().zip(after.places()).filter(|(before, after)| before != after)
+        {
+            if let Some(before) = before {
+                lane.unlist(&queue.name, before, id);
+            }
+            if let Some(after) = after {
+                lane.list(&queue.name, after, id.clone());
+            }
         }
     }
 
@@ -297,9 +300,9 @@ impl Ready {
                     true => lane.near(&criteria.skills, patient, &self.ranks),
                     false => lane.best(&criteria.skills, patient),
                 };
-                let Some(id) = best.cloned() else { break };
+                let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
-                if let Some((_, true)) = queue.head() {
+                if unread || matches!(queue.head(), Some((_, true))) {
                     if queue.suspect {
                         pick.suspects.push(Read::Head(id.clone()));
                     } else if pick.reads.is_empty() && !pick.candidates.is_empty() {
@@ -381,6 +384,9 @@ impl Ready {
             queue.note(*score);
         }
         queue.read_after = if complete || !queue.buffer.is_empty() { None } else { last };
+        if queue.unread {
+            queue.read_after = None;
+        }
         if let Some(missed) = missed {
             queue.read_after = None;
             queue.note(missed);
@@ -492,8 +498,8 @@ impl Ready {
         self.gates.remove_queue(&name.namespace, &name.gate, id);
         let Some(lane) = lane_mut(&mut self.lanes, &name.namespace, &name.lane) else { return };
         lane.queues.remove(id);
-        if let Some(listed) = listed {
-            lane.unlist(&name, listed, id);
+        for at in listed.places().into_iter().flatten() {
+            lane.unlist(&name, at, id);
         }
     }
 

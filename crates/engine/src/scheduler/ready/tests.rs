@@ -1,6 +1,7 @@
 //! The scheduler's memory by itself: what it keeps, which waiters it wakes, and what it asks to be read.
 
 mod outages;
+mod sweeps;
 
 use std::sync::Arc;
 
@@ -221,7 +222,7 @@ fn names_without_room_are_learnt_from_where_there_was_none() {
     ready.queues.get_mut(&all[2]).unwrap().contents = queue::Contents::Unknown(7);
     ready.relist(&all[2]);
     ready.learnt(("n", "lane"), PLACES[0], page(None, &[all[2].clone(), keyed_queue("new")], false), 2 * POSTPONED_MS);
-    assert_eq!(ready.queues[&all[2]].listed, Some(7));
+    assert_eq!(ready.queues[&all[2]].listed, queue::Listing { head: Some(7), unread: None });
     assert!(ready.queues.contains_key(&keyed_queue("new")));
 }
 
