@@ -9,7 +9,8 @@ use ff_store::{Answer, Query, Scan};
 
 use super::Scheduler;
 use super::candidate::is_outage;
-use super::ready::{Candidate, NamesPage, QueueId, QueueName, Read};
+use super::ready::{Candidate, NamesPage, QueueId, QueueName, READ_PATIENCE_MS, Read};
+use crate::env;
 use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
@@ -18,8 +19,19 @@ const FETCH_LIMIT: usize = 64;
 pub(crate) const NAMES_LIMIT: usize = 1_000;
 
 impl Scheduler {
+    /// Carries out a read for as long as claims wait for one. A read that takes longer goes on by itself, because its queue
+    /// would stay out of sight without it.
+    pub(super) async fn read_patiently(self, read: Read) {
+        let (scheduler, partition) = (self.clone(), read.partition());
+        let mut reading = Box::pin(async move { scheduler.carry_out_read(read).await });
+        if env::within(self.transactor.env_handle(), READ_PATIENCE_MS, &mut reading).await.is_none() {
+            self.ready().read_hangs(partition, self.transactor.env().now_ms());
+            self.transactor.spawn_short(reading);
+        }
+    }
+
     /// Carries out a read. A partition that cannot be read is passed over for a while.
-    pub(super) async fn carry_out_read(&self, read: Read) {
+    async fn carry_out_read(&self, read: Read) {
         match read {
             Read::Head(id) => self.read_head(id).await,
             Read::Names { partition, namespace, lane, after } => {

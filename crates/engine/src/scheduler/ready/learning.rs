@@ -9,7 +9,7 @@ use ff_core::{Family, Partition};
 use super::lane::{AwaitedLane, Lane, Learning, LearningState};
 use super::{
     BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, NamesPage, Opening, POSTPONED_MS, Pick, QUEUES_MAX, QueueId,
-    READS_MAX, Read, Ready, UNREAD_MAX, lane_mut,
+    Read, Ready, UNREAD_MAX, Wanted, lane_mut,
 };
 
 impl Ready {
@@ -78,7 +78,13 @@ impl Ready {
     }
 
     /// The names of queues that a claimer's lane may have, unless it has enough to read.
-    pub(super) fn learn_names(&mut self, criteria: &Criteria, name: &str, pick: &mut Pick, now: i64) {
+    pub(super) fn learn_names(
+        &mut self,
+        criteria: &Criteria,
+        (name, wanted): (&str, Wanted),
+        pick: &mut Pick,
+        now: i64,
+    ) {
         let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, name) else { return };
         if lane.unlearnt.is_empty() || lane.has_unread(&criteria.skills, UNREAD_MAX) {
             return;
@@ -87,7 +93,7 @@ impl Ready {
             LearningState::Due { suspect } => Some((*partition, suspect, learning)),
             _ => None,
         });
-        for (partition, suspect, learning) in due.take(READS_MAX) {
+        for (partition, suspect, learning) in due.take(pick.room(wanted)) {
             learning.state = LearningState::Reading { since: now };
             let (namespace, lane, after) = (criteria.namespace.clone(), name.to_owned(), learning.after.clone());
             let read = Read::Names { partition, namespace, lane, after };
@@ -97,6 +103,7 @@ impl Ready {
 
     /// A page of the names of a lane's queues in a partition was read.
     pub(crate) fn learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, page: NamesPage, now: i64) {
+        self.read_answered(partition, now);
         let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
         known.read_at = Some(now);
         let NamesPage { mut after, names, more } = page;

@@ -46,7 +46,7 @@ const QUEUES_MAX: usize = 100_000;
 /// Lanes that are remembered although no worker here claims from them.
 const LANES_REMEMBERED_MAX: usize = 10_000;
 /// Queues and lists of names that one claim reads at once.
-const READS_MAX: usize = 64;
+pub(crate) const READS_MAX: usize = 64;
 /// A claim that has so many queues to read does not look for the names of more.
 const UNREAD_MAX: usize = 1_000;
 /// Queues and candidates that no claim asked for this long are let go.
@@ -74,6 +74,19 @@ pub(crate) struct Criteria {
     pub(crate) skills: Arc<Skills>,
 }
 
+/// How much a claimer wants now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The lane that begins the turn among its lanes.
+    pub(crate) first_lane: usize,
+    /// The candidates that it may try.
+    pub(crate) count: usize,
+    /// The reads that it may begin beside those it has under way.
+    pub(crate) reads: usize,
+    /// Whether it waits for reads that may find better work than what is known.
+    pub(crate) patient: bool,
+}
+
 /// Something to read from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -81,6 +94,15 @@ pub(crate) enum Read {
     Head(QueueId),
     /// A page of the names of a lane's queues in a partition.
     Names { partition: Partition, namespace: String, lane: String, after: Option<IndexName> },
+}
+
+impl Read {
+    pub(crate) fn partition(&self) -> Partition {
+        match self {
+            Self::Head(id) => id.partition,
+            Self::Names { partition, .. } => *partition,
+        }
+    }
 }
 
 /// A page of names of queues, in their order.
@@ -102,6 +124,13 @@ pub(crate) struct Pick {
     pub(crate) reads: Vec<Read>,
     /// Read these, too, without waiting for them: they failed the last time.
     pub(crate) suspects: Vec<Read>,
+}
+
+impl Pick {
+    /// How many reads may be added.
+    fn room(&self, wanted: Wanted) -> usize {
+        wanted.reads.saturating_sub(self.reads.len() + self.suspects.len())
+    }
 }
 
 /// Something that becomes possible because time passes.
@@ -142,6 +171,8 @@ pub(crate) struct Ready {
     let_go_at: i64,
     /// Partitions that do not answer.
     outages: BTreeMap<Partition, Outage>,
+    /// When a read of a partition last succeeded.
+    answered_at: BTreeMap<Partition, i64>,
     troubled_until: i64,
     ranks: Ranks,
     /// Grows with every candidate that was taken from among the heads of a queue.
@@ -168,7 +199,7 @@ impl Ready {
         let score = candidate.execution.queue_score();
         let room = self.buffered < BUFFERED_MAX;
         // The commit shows that the partition works.
-        self.partition_answered(id.partition);
+        self.commit_answered(id.partition);
         let Some(queue) = self.queue(&id, now) else { return };
         queue.blocked_until = None;
         queue.suspect = false;
@@ -240,9 +271,11 @@ impl Ready {
     /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
     fn relist(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get_mut(id) else { return };
-        let open =
-            self.gates.admits(&queue.name.namespace, &queue.name.gate) && !self.outages.contains_key(&id.partition);
-        let after = if open { queue.listing() } else { Listing::default() };
+        let after = match self.outages.get(&id.partition) {
+            _ if !self.gates.admits(&queue.name.namespace, &queue.name.gate) => Listing::default(),
+            Some(outage) => outage.listing(queue),
+            None => queue.listing(),
+        };
         if queue.listed == after {
             return;
         }
@@ -270,29 +303,22 @@ impl Ready {
         criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
     }
 
-    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes. A claimer
-    /// that has no more patience gets the best of what is known, and has queues read of which nothing is known only if that
-    /// is nothing.
-    pub(crate) fn pick(
-        &mut self,
-        criteria: &Criteria,
-        (first_lane, count): (usize, usize),
-        patient: bool,
-        now: i64,
-    ) -> Pick {
+    /// The best work for a claimer, or what must be read to find it. A claimer that has no more patience, or may read no
+    /// more, gets the best of what is known, and has queues read of which nothing is known only if that is nothing.
+    pub(crate) fn pick(&mut self, criteria: &Criteria, wanted: Wanted, now: i64) -> Pick {
         self.aside.retain(|_, until| *until > now);
         let mut pick = Pick::default();
         // What is read must be kept until it is taken.
-        let patient = patient && self.buffered < BUFFERED_MAX;
+        let patient = wanted.patient && wanted.reads > 0 && self.buffered < BUFFERED_MAX;
         let lanes = criteria.lanes.len();
         for turn in 0..lanes {
-            let lane = &criteria.lanes[(first_lane + turn) % lanes];
-            self.probe(criteria, lane, &mut pick, now);
+            let lane = &criteria.lanes[(wanted.first_lane + turn) % lanes];
+            self.probe(criteria, (lane, wanted), &mut pick, now);
             if patient {
-                self.learn_names(criteria, lane, &mut pick, now);
+                self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
             let before = (pick.candidates.len(), pick.reads.len());
-            while pick.candidates.len() < count {
+            while pick.candidates.len() < wanted.count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
                 let Some(lane) = lane.awaited() else { break };
                 let contended = now < lane.contended_until;
@@ -302,15 +328,16 @@ impl Ready {
                 };
                 let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
-                if unread || matches!(queue.head(), Some((_, true))) {
-                    if queue.suspect {
-                        pick.suspects.push(Read::Head(id.clone()));
-                    } else if pick.reads.is_empty() && !pick.candidates.is_empty() {
+                let unread = unread || matches!(queue.head(), Some((_, true)));
+                if unread && !self.outages.contains_key(&id.partition) {
+                    if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
                         // Everything picked is at least as good as what is yet to be read. To read first would only
                         // bring the same head again when more is wanted than one read returns.
                         return pick;
-                    } else if pick.reads.len() >= READS_MAX {
+                    } else if pick.room(wanted) == 0 {
                         break;
+                    } else if queue.suspect {
+                        pick.suspects.push(Read::Head(id.clone()));
                     } else {
                         pick.reads.push(Read::Head(id.clone()));
                     }
@@ -333,7 +360,7 @@ impl Ready {
                 self.relist(&id);
             }
             if !patient && before == (pick.candidates.len(), pick.reads.len()) {
-                self.learn_names(criteria, lane, &mut pick, now);
+                self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
         }
         if !pick.reads.is_empty() {
@@ -359,7 +386,7 @@ impl Ready {
         mut complete: bool,
         now: i64,
     ) {
-        self.partition_answered(id.partition);
+        self.read_answered(id.partition, now);
         // Reads that were under way beside each other may bring more than there is room for.
         let kept = self.read_limit(found.len());
         if kept < found.len() {
@@ -617,8 +644,9 @@ impl Ready {
             let takes = |queue: &&Queue| criteria.skills.suffice(&queue.name.route, &queue.name.kind);
             for id in &lane.queues {
                 let Some(queue) = self.queues.get(id).filter(takes) else { continue };
-                failed |= (queue.suspect || self.outages.contains_key(&id.partition)) && !queue.is_empty();
-                slow |= queue.hangs(now, READ_PATIENCE_MS);
+                let outage = self.outages.get(&id.partition).filter(|_| !queue.is_empty());
+                failed |= (queue.suspect && !queue.is_empty()) || outage.is_some_and(|outage| !outage.hangs());
+                slow |= outage.is_some() || queue.hangs(now, READ_PATIENCE_MS);
             }
             for learning in lane.unlearnt.values() {
                 match learning.state {

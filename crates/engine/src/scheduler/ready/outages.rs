@@ -1,5 +1,6 @@
 //! Partitions that do not answer. The queues of such a partition are out of sight until a read or a commit there
-//! succeeds. Once in a while one claim reads one of them to find out, and its answer speaks for all.
+//! succeeds. Once in a while one claim reads one of them to find out, and its answer speaks for all. A partition whose
+//! reads hang is left alone in the same way, but what is known of its queues is handed out: commits may work there.
 //!
 //! Cost: the beginning and the end of an outage touch every queue of the partition once. Whatever else happens during
 //! an outage costs the same however many queues the partition has.
@@ -10,12 +11,18 @@ use std::ops::Bound;
 use ff_core::{IndexName, Partition};
 
 use super::lane::AwaitedLane;
-use super::{BLOCKED_MS, Criteria, Opening, Pick, QueueId, READS_MAX, Read, Ready, TROUBLED_MS, lane_mut};
+use super::queue::{Listing, Queue};
+use super::{
+    BLOCKED_MS, Criteria, Opening, Pick, QueueId, READ_PATIENCE_MS, READS_MAX, Read, Ready, TROUBLED_MS, Wanted,
+    lane_mut,
+};
 
 /// A partition that does not answer.
 #[derive(Debug)]
 pub(super) struct Outage {
     state: OutageState,
+    /// Nothing is known to have failed there; reads get no answer.
+    hangs: bool,
     /// The queue that was read last to find out. The next read is of another one, since this one may hang.
     probed: Option<QueueId>,
     /// The lanes that have queues there, by namespace: their claims find out whether the partition works again.
@@ -52,6 +59,15 @@ impl Outage {
         self.lanes.get(namespace).is_some_and(|lanes| lanes.contains(lane))
     }
 
+    pub(super) fn hangs(&self) -> bool {
+        self.hangs
+    }
+
+    /// Where a queue of this partition is to be listed.
+    pub(super) fn listing(&self, queue: &Queue) -> Listing {
+        if self.hangs { queue.listing_unreadable() } else { Listing::default() }
+    }
+
     fn is_due(&self) -> bool {
         self.state == OutageState::Due
     }
@@ -63,23 +79,34 @@ impl Ready {
         self.troubled_until = now + TROUBLED_MS;
         let until = now + BLOCKED_MS;
         match self.outages.get_mut(&partition) {
-            Some(Outage { state: OutageState::Closed { .. }, .. }) => return,
-            Some(outage) => outage.state = OutageState::Closed { until },
-            None => self.begin_outage(partition, until),
+            Some(Outage { state: OutageState::Closed { .. }, hangs: false, .. }) => return,
+            Some(outage @ Outage { hangs: false, .. }) => outage.state = OutageState::Closed { until },
+            _ => self.begin_outage(partition, until, false),
         }
         self.open_at(until, Opening::Partition(partition));
     }
 
-    fn begin_outage(&mut self, partition: Partition, until: i64) {
+    /// A read has been under way in a partition for longer than claims wait. It is no outage while others are answered.
+    pub(crate) fn read_hangs(&mut self, partition: Partition, now: i64) {
+        let answered = self.answered_at.get(&partition).is_some_and(|at| now - at < READ_PATIENCE_MS);
+        if answered || self.outages.contains_key(&partition) {
+            return;
+        }
+        let until = now + BLOCKED_MS;
+        self.begin_outage(partition, until, true);
+        self.open_at(until, Opening::Partition(partition));
+    }
+
+    fn begin_outage(&mut self, partition: Partition, until: i64, hangs: bool) {
         let state = OutageState::Closed { until };
-        let mut outage = Outage { state, probed: None, lanes: BTreeMap::new() };
+        let mut outage = Outage { state, hangs, probed: None, lanes: BTreeMap::new() };
         let ids = self.queues_in(partition);
         for queue in ids.iter().filter_map(|id| self.queues.get(id)) {
             outage.add_lane(&queue.name.namespace, &queue.name.lane);
         }
         self.outages.insert(partition, outage);
         for id in ids {
-            if let Some(queue) = self.queues.get_mut(&id) {
+            if let Some(queue) = self.queues.get_mut(&id).filter(|_| !hangs) {
                 self.buffered -= queue.drop_buffer();
                 queue.read_after = None;
             }
@@ -87,9 +114,21 @@ impl Ready {
         }
     }
 
-    /// A read or a commit in a partition succeeded: if it had failed before, it works again.
-    pub(super) fn partition_answered(&mut self, partition: Partition) {
-        if self.outages.is_empty() || self.outages.remove(&partition).is_none() {
+    /// A read in a partition succeeded: it works, whatever it did before.
+    pub(super) fn read_answered(&mut self, partition: Partition, now: i64) {
+        self.answered_at.insert(partition, now);
+        self.end_outage(partition);
+    }
+
+    /// A commit in a partition succeeded. That says nothing about reads that hang there.
+    pub(super) fn commit_answered(&mut self, partition: Partition) {
+        if self.outages.get(&partition).is_some_and(|outage| !outage.hangs) {
+            self.end_outage(partition);
+        }
+    }
+
+    fn end_outage(&mut self, partition: Partition) {
+        if self.outages.remove(&partition).is_none() {
             return;
         }
         for id in self.queues_in(partition) {
@@ -153,14 +192,14 @@ impl Ready {
     }
 
     /// Reads that find out whether partitions with queues of this lane work again, one in each.
-    pub(super) fn probe(&mut self, criteria: &Criteria, name: &str, pick: &mut Pick, now: i64) {
+    pub(super) fn probe(&mut self, criteria: &Criteria, (name, wanted): (&str, Wanted), pick: &mut Pick, now: i64) {
         if !self.is_probe_due(&criteria.namespace, name) {
             return;
         }
         let due = self.outages.iter().filter(|(_, outage)| outage.is_due());
         let due = due.filter(|(_, outage)| outage.has_lane(&criteria.namespace, name));
         let due: Vec<Partition> = due.map(|(partition, _)| *partition).collect();
-        for partition in due.into_iter().take(READS_MAX) {
+        for partition in due.into_iter().take(pick.room(wanted)) {
             if let Some(id) = self.begin_probe(partition, (&criteria.namespace, name), now) {
                 pick.suspects.push(Read::Head(id));
             }

@@ -177,6 +177,12 @@ impl Queue {
         Listing { head: self.head().map(|(score, _)| score), unread: to_read.then_some(self.read_at) }
     }
 
+    /// Where it is to be listed while it cannot be read: by what is known of it.
+    pub(super) fn listing_unreadable(&self) -> Listing {
+        let known = self.buffer.keys().next().filter(|_| self.blocked_until.is_none());
+        Listing { head: known.map(|(score, _)| *score), unread: None }
+    }
+
     /// Its name is in the store, and with it something that may not be known of.
     pub(super) fn note_name(&mut self) {
         self.found = self.stamp;
