@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::admission::BudgetsRead;
 use super::candidate::TryOutcome;
-use super::ready::{Candidate, Pick, READ_PATIENCE_MS, Read};
+use super::ready::{Candidate, Pick, READ_PATIENCE_MS, READS_MAX, Read, Wanted};
 use super::{Ask, Scheduler, Taken};
 use crate::env;
 
@@ -122,6 +122,7 @@ impl Claiming {
             self.wait_again();
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
+                self.pass_on_if_told();
                 break;
             }
             if self.has_fresh_tries() {
@@ -155,8 +156,8 @@ impl Claiming {
             };
             let criteria = criteria?;
             let now = self.scheduler.transactor.env().now_ms();
-            let (wanted, patient) = ((self.first_lane, self.free.len()), now < patient_until);
-            let pick = self.scheduler.ready().pick(&criteria, wanted, patient, now);
+            let wanted = self.wanted(now < patient_until);
+            let pick = self.scheduler.ready().pick(&criteria, wanted, now);
             let Pick { candidates, reads, suspects } = pick;
             drop(criteria);
             if candidates.is_empty() && reads.is_empty() && suspects.is_empty() {
@@ -183,6 +184,11 @@ impl Claiming {
         Ok(())
     }
 
+    fn wanted(&self, patient: bool) -> Wanted {
+        let reads = READS_MAX.saturating_sub(self.reads.len());
+        Wanted { first_lane: self.first_lane, count: self.free.len(), reads, patient }
+    }
+
     /// From now on this claim is told of work again, if it can take more. Says whether it was told of some.
     fn wait_again(&self) -> bool {
         let waiting = self.waiting.as_ref().filter(|_| !self.free.is_empty());
@@ -194,7 +200,7 @@ impl Claiming {
         self.awaited_reads += usize::from(awaited);
         self.has_read = true;
         self.reads.push(Box::pin(async move {
-            scheduler.carry_out_read(read).await;
+            scheduler.read_patiently(read).await;
             awaited
         }));
     }
@@ -242,6 +248,13 @@ impl Claiming {
     fn pass_on_if_busy(&self, told: bool) {
         if let Some((number, _)) = self.waiting.as_ref().filter(|_| self.free.is_empty()) {
             self.scheduler.ready().busy(*number, told);
+        }
+    }
+
+    /// A claim in the line that cannot look may have been told of work: another claim is to look for it.
+    fn pass_on_if_told(&self) {
+        if self.waiting.is_some() {
+            self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
     }
 

@@ -9,7 +9,8 @@ use ff_store::{Answer, Query, Scan};
 
 use super::Scheduler;
 use super::candidate::is_outage;
-use super::ready::{Candidate, NamesPage, QueueId, QueueName, Read};
+use super::ready::{Candidate, NamesPage, QueueId, QueueName, READ_PATIENCE_MS, Read};
+use crate::env;
 use crate::transaction::{Command, Tx};
 
 /// Candidates read at once from one queue.
@@ -18,8 +19,19 @@ const FETCH_LIMIT: usize = 64;
 pub(crate) const NAMES_LIMIT: usize = 1_000;
 
 impl Scheduler {
+    /// Carries out a read for as long as claims wait for one. A read that takes longer goes on by itself, because its queue
+    /// would stay out of sight without it.
+    pub(super) async fn read_patiently(self, read: Read) {
+        let (scheduler, partition) = (self.clone(), read.partition());
+        let mut reading = Box::pin(async move { scheduler.carry_out_read(read).await });
+        if env::within(self.transactor.env_handle(), READ_PATIENCE_MS, &mut reading).await.is_none() {
+            self.ready().read_hangs(partition, self.transactor.env().now_ms());
+            self.transactor.spawn_short(reading);
+        }
+    }
+
     /// Carries out a read. A partition that cannot be read is passed over for a while.
-    pub(super) async fn carry_out_read(&self, read: Read) {
+    async fn carry_out_read(&self, read: Read) {
         match read {
             Read::Head(id) => self.read_head(id).await,
             Read::Names { partition, namespace, lane, after } => {
@@ -55,16 +67,7 @@ impl Scheduler {
         };
         let page = match page {
             Ok(page) => page,
-            Err(error) => {
-                self.pass_partition_over(id.partition, &error);
-                let now = self.transactor.env().now_ms();
-                let mut ready = self.ready();
-                ready.fetch_failed(&id, now);
-                if is_outage(&error) {
-                    ready.partition_failed(id.partition, now);
-                }
-                return;
-            }
+            Err(error) => return self.head_not_read(&id, &error),
         };
         let complete = page.entries.len() < limit;
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
@@ -95,8 +98,7 @@ impl Scheduler {
         if QueueName::parse(&id.index).is_some_and(|name| name.is_of_any_kind())
             && let Err(error) = Box::pin(self.queue_by_kind(&id, std::mem::take(&mut head))).await
         {
-            self.pass_partition_over(id.partition, &error);
-            return self.ready().fetch_failed(&id, self.transactor.env().now_ms());
+            return self.head_not_read(&id, &error);
         }
         let now = self.transactor.env().now_ms();
         self.ready().fetched(&id, head, last, complete, now);
@@ -134,6 +136,15 @@ impl Scheduler {
     async fn remove_strays(&self, partition: Partition, strays: Vec<Entry>) {
         for stray in strays {
             self.transactor.repair(partition, &stray.member.clone(), stray).await;
+        }
+    }
+
+    fn head_not_read(&self, id: &QueueId, error: &Error) {
+        self.pass_partition_over(id.partition, error);
+        let now = self.transactor.env().now_ms();
+        match is_outage(error) {
+            true => self.ready().fetch_met_outage(id, now),
+            false => self.ready().fetch_failed(id, now),
         }
     }
 

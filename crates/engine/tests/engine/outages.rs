@@ -26,16 +26,21 @@ fn single() -> Options {
     Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() }
 }
 
+/// How many executions wait in the sick partition.
+fn queued_in_sick(h: &Harness) -> usize {
+    h.store.inspect(|contents| {
+        let queued = |(_, contents): (_, &ff_store::memory::PartitionContents)| {
+            contents.entries().filter(|(index, ..)| index.as_bytes().first() == Some(&b'q')).count()
+        };
+        contents.partitions().filter(|(partition, _)| *partition == SICK).map(queued).sum()
+    })
+}
+
 /// Forty executions, some in each partition; says how many are not in the sick one.
 async fn spread(h: &Harness) -> usize {
     let executions: Vec<_> = (0..40).map(|_| json!({ "kind": "test" })).collect();
     h.must::<CreateExecutions>(json!({ "executions": executions })).await;
-    let in_sick = h.store.inspect(|contents| {
-        let queued = |(_, contents): (_, &ff_store::memory::PartitionContents)| {
-            contents.entries().filter(|(index, ..)| index.as_bytes().first() == Some(&b'q')).count()
-        };
-        contents.partitions().filter(|(partition, _)| *partition == SICK).map(queued).sum::<usize>()
-    });
+    let in_sick = queued_in_sick(h);
     assert!((1..40).contains(&in_sick), "{in_sick} of 40 in one of four partitions");
     40 - in_sick
 }
@@ -67,7 +72,10 @@ fn args(more: Value) -> Value {
 async fn claim_many(h: &Harness, wanted: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     while tasks.len() < wanted {
-        let more = h.must::<Claim>(args(json!({ "max_tasks": wanted - tasks.len(), "wait_ms": 5_000 }))).await.tasks;
+        let more = h
+            .must::<Claim>(args(json!({ "max_tasks": (wanted - tasks.len()).min(256), "wait_ms": 5_000 })))
+            .await
+            .tasks;
         assert!(!more.is_empty(), "{} of {wanted}", tasks.len());
         tasks.extend(more);
     }
@@ -268,7 +276,7 @@ async fn work_wakes_a_claim_that_waits_and_not_one_that_is_busy_with_other_work(
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_claim() {
+async fn work_told_to_a_claim_that_reads_wakes_one_that_could_not_take_what_was_read() {
     let (h, trouble) = Harness::with_trouble(four()).await;
     let other = h.second().await;
     trouble.begin(|call| {
@@ -278,20 +286,117 @@ async fn work_told_to_a_claim_that_reads_and_takes_other_work_wakes_another_clai
         let pause = slow.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(ms))) as _);
         Plan { before: pause, ..Plan::default() }
     });
+    // The second claim cannot take what the first one reads, so the end of that read wakes nobody.
+    let picky = async {
+        let kinds = json!({ "instance_id": "w-2", "max_tasks": 1, "wait_ms": 20_000, "kinds": ["quick"] });
+        let task = h.must::<Claim>(args(kinds)).await.tasks.pop().expect("there is work of its kind");
+        (task, Instant::now())
+    };
+    let submit = async |partition, number, kind: &str| {
+        let mut request = in_partition(&h, partition, number);
+        request["kind"] = json!(kind);
+        other.submit(request).await
+    };
     let submitting = async {
         h.pass(10).await;
-        let slow = other.submit(in_partition(&h, SICK, 1)).await;
+        let slow = submit(SICK, 1, "slow").await;
         h.pass(5).await;
-        let quick = other.submit(in_partition(&h, Partition::flow(2), 2)).await;
-        (slow, quick, Instant::now())
+        (slow, submit(Partition::flow(2), 2, "quick").await, Instant::now())
     };
     let ((first, _), (second, taken_at), (slow, quick, submitted_at)) =
-        tokio::join!(take_one(&h, "w-1"), take_one(&h, "w-2"), submitting);
+        tokio::join!(take_one(&h, "w-1"), picky, submitting);
     assert_eq!((first.execution_id, second.execution_id), (slow, quick));
     assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
     trouble.end();
     other.engine.close().await;
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_fails_passes_on_the_work_it_was_told_of() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let failing = async {
+        let wait = args(json!({ "instance_id": "w-1", "max_tasks": 1, "wait_ms": 20_000 }));
+        h.refused::<Claim>(wait).await
+    };
+    let submitting = async {
+        // By then the engine's copy of the worker is too old to be used.
+        h.pass(1_500).await;
+        let worker = ff_core::worker::Worker::key_of("default", "w-1");
+        trouble.begin(move |call| match call {
+            Call::Read { queries, .. } if queries.iter().any(|query| reads_document(query, &worker)) => {
+                Fault::Unavailable.into()
+            }
+            _ => Plan::default(),
+        });
+        h.submit(json!({})).await;
+        Instant::now()
+    };
+    let (code, (_, taken_at), submitted_at) = tokio::join!(failing, take_one(&h, "w-2"), submitting);
+    assert_eq!(code, Code::Unavailable);
+    assert!(taken_at - submitted_at < Duration::from_millis(100), "{:?}", taken_at - submitted_at);
+    trouble.end();
+    h.finish().await;
+}
+
+fn reads_document(query: &Query, key: &ff_core::Key) -> bool {
+    matches!(query, Query::Documents(keys) if keys.contains(key))
+}
+
+/// So many executions, each under a key of its own, and with that in a queue of its own.
+async fn submit_keys(h: &Harness, count: usize) {
+    let all: Vec<Value> = (0..count).map(|n| json!({ "kind": "test", "fair_key": format!("tenant-{n:06}") })).collect();
+    for some in all.chunks(300) {
+        h.must::<CreateExecutions>(json!({ "executions": some })).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_has_few_reads_under_way_however_long_they_take() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    submit_keys(&h, 900).await;
+    let other = h.second().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    trouble.begin(move |call| {
+        if reads_a_queue(&call) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return hang();
+        }
+        Plan::default()
+    });
+    assert_eq!(other.refused::<Claim>(args(json!({ "wait_ms": 1_000, "max_tasks": 1 }))).await, Code::Unavailable);
+    let begun = reads.load(Ordering::SeqCst);
+    assert!((1..=64).contains(&begun), "{begun} reads in a second");
+    trouble.end();
+    other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_whose_reads_hang_holds_up_no_healthy_work_however_many_queues_it_has() {
+    let (h, trouble) = Harness::with_trouble(four()).await;
+    submit_keys(&h, 900).await;
+    let in_sick = queued_in_sick(&h);
+    assert!(in_sick > 150, "{in_sick} of 900");
+    let other = h.second().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    trouble.begin(move |call| {
+        if is_of(&call, SICK) && reads_a_queue(&call) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return hang();
+        }
+        Plan::default()
+    });
+    let began = Instant::now();
+    let tasks = claim_many(&other, 900 - in_sick).await;
+    assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
+    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+    // Two claims have come before the first of these reads has taken too long; then they are made one by one.
+    let begun = reads.load(Ordering::SeqCst);
+    assert!((1..=2 * 64 + 8).contains(&begun), "{begun} reads in about two seconds");
+    other.engine.close().await;
 }
 
 #[tokio::test(start_paused = true)]

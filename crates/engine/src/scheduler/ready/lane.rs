@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ff_core::{CapabilitySet, IndexName, Partition};
 
 use super::NEAR_MS;
-use super::queue::{QueueId, QueueName};
+use super::queue::{Listed, QueueId, QueueName};
 use super::turns::{Order, Place, Turns};
 use crate::ranks::Ranks;
 
@@ -36,9 +36,6 @@ impl Lane {
         }
     }
 }
-
-/// The score of a queue of which nothing but the name is known.
-pub(super) const UNREAD: i64 = i64::MIN;
 
 /// A partition in which the names of the lane's queues are yet to be read. They are read page by page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,8 +87,9 @@ pub(super) struct AwaitedLane {
     pub(super) queues: BTreeSet<QueueId>,
     /// Its queues with a head that could be picked now, by what they require.
     pub(super) routes: BTreeMap<CapabilitySet, Heads>,
-    /// Its queues of which nothing but the name is known, by what they require. They stand apart because there may be very
-    /// many of them: a claim does not read all of them before it takes the best of what it knows.
+    /// Its queues that are to be read because their names were found, by what they require; those that were read longest ago
+    /// come first. There may be very many of them: a claim does not read all of them before it takes the best of what it
+    /// knows. A queue whose head is known stands among the heads as well.
     pub(super) unread: BTreeMap<CapabilitySet, Heads>,
     /// Heads are listed by kind, too. A lane whose claims name no kinds does without.
     pub(super) by_kind: bool,
@@ -181,10 +179,10 @@ impl AwaitedLane {
         }
     }
 
-    pub(super) fn list(&mut self, name: &QueueName, score: i64, id: QueueId) {
-        let (routes, turns) = match score {
-            UNREAD => (&mut self.unread, None),
-            _ => (&mut self.routes, self.turns.as_deref()),
+    pub(super) fn list(&mut self, name: &QueueName, at: Listed, id: QueueId) {
+        let (routes, turns, score) = match at {
+            Listed::Unread(read_at) => (&mut self.unread, None, read_at),
+            Listed::Head(score) => (&mut self.routes, self.turns.as_deref(), score),
         };
         if !routes.contains_key(&name.route) {
             let heads = Heads { all: Order::of(turns), by_kind: BTreeMap::new() };
@@ -202,10 +200,10 @@ impl AwaitedLane {
         heads.all.insert(&name.fair_key, (score, id), turns);
     }
 
-    pub(super) fn unlist(&mut self, name: &QueueName, score: i64, id: &QueueId) {
-        let (routes, turns) = match score {
-            UNREAD => (&mut self.unread, None),
-            _ => (&mut self.routes, self.turns.as_deref()),
+    pub(super) fn unlist(&mut self, name: &QueueName, at: Listed, id: &QueueId) {
+        let (routes, turns, score) = match at {
+            Listed::Unread(read_at) => (&mut self.unread, None, read_at),
+            Listed::Head(score) => (&mut self.routes, self.turns.as_deref(), score),
         };
         let Some(heads) = routes.get_mut(&name.route) else { return };
         let head = (score, id.clone());
@@ -228,21 +226,27 @@ impl AwaitedLane {
     }
 
     /// The queue to look at next, of those that a claimer can take: the best head as far as heads are known, and before it
-    /// or only without it one of which nothing is known.
-    pub(super) fn best<'a>(&'a self, skills: &'a Skills, unread_first: bool) -> Option<&'a QueueId> {
-        let (first, second) = if unread_first { (&self.unread, &self.routes) } else { (&self.routes, &self.unread) };
-        best_of(first, skills).or_else(|| best_of(second, skills)).map(|(_, id)| id)
+    /// or only without it one that is to be read because its name was found. Says whether it is the latter.
+    pub(super) fn best<'a>(&'a self, skills: &'a Skills, unread_first: bool) -> Option<(&'a QueueId, bool)> {
+        let known = || best_of(&self.routes, skills).map(|(_, id)| (id, false));
+        let unread = || best_of(&self.unread, skills).map(|(_, id)| (id, true));
+        if unread_first { unread().or_else(known) } else { known().or_else(unread) }
     }
 
     /// The same among other servers: a head of about the best age in whose partition this engine comes first is better.
-    pub(super) fn near<'a>(&'a self, skills: &'a Skills, unread_first: bool, ranks: &Ranks) -> Option<&'a QueueId> {
-        let best = self.best(skills, unread_first)?;
+    pub(super) fn near<'a>(
+        &'a self,
+        skills: &'a Skills,
+        unread_first: bool,
+        ranks: &Ranks,
+    ) -> Option<(&'a QueueId, bool)> {
+        let (best, unread) = self.best(skills, unread_first)?;
         let own = |id: &QueueId| ranks.of(id.partition) == 0;
-        let of_others = best_of(&self.routes, skills).filter(|(_, id)| *id == best && !own(id));
-        let Some((place, _)) = of_others else { return Some(best) };
+        let of_others = best_of(&self.routes, skills).filter(|(_, id)| !unread && !own(id));
+        let Some((place, _)) = of_others else { return Some((best, unread)) };
         let limit = place.not_later_than(NEAR_MS);
         let near = sufficient(&self.routes, skills).flat_map(|heads| heads.near(&skills.kinds, limit));
-        Some(near.filter(|(_, id)| own(id)).min().map_or(best, |(_, id)| id))
+        Some((near.filter(|(_, id)| own(id)).min().map_or(best, |(_, id)| id), false))
     }
 
     /// Whether a claimer has so many queues to read already that more names would be of no use to it.
@@ -274,8 +278,9 @@ impl AwaitedLane {
     }
 
     /// The waiters to tell that the lane has work: of each line as many as there are kinds of work for it. Work that
-    /// several lines can take is told to each of them, since the first may take something else.
-    pub(super) fn to_wake(&self) -> Vec<u64> {
+    /// several lines can take is told to each of them, since the first may take something else. Names and probes may be read
+    /// by any claim.
+    pub(super) fn to_wake(&self, probe: bool) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (skills, line) in self.lines.iter().filter(|(_, line)| !line.idle.is_empty()) {
             let routes = self.routes.iter().chain(&self.unread);
@@ -287,7 +292,7 @@ impl AwaitedLane {
             });
             numbers.extend(line.idle.iter().take(kinds.sum()));
         }
-        if self.has_names_to_read() {
+        if probe || self.has_names_to_read() {
             numbers.extend(self.lines.values().filter_map(|line| line.idle.first()).min());
         }
         numbers

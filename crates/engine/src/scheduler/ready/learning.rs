@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::{Family, Partition};
 
-use super::lane::{AwaitedLane, Lane, Learning, LearningState, UNREAD};
+use super::lane::{AwaitedLane, Lane, Learning, LearningState};
 use super::{
     BLOCKED_MS, Criteria, KEPT_MS, LANES_REMEMBERED_MAX, NamesPage, Opening, POSTPONED_MS, Pick, QUEUES_MAX, QueueId,
-    READS_MAX, Read, Ready, UNREAD_MAX, lane_mut,
+    Read, Ready, UNREAD_MAX, Wanted, lane_mut,
 };
 
 impl Ready {
@@ -55,8 +55,8 @@ impl Ready {
             }
             for id in lane.queues.clone() {
                 let Some(queue) = self.queues.get(&id) else { continue };
-                if let Some(score) = queue.listed {
-                    lane.list(&queue.name, score, id);
+                for at in queue.listed.places().into_iter().flatten() {
+                    lane.list(&queue.name, at, id.clone());
                 }
             }
         }
@@ -78,7 +78,13 @@ impl Ready {
     }
 
     /// The names of queues that a claimer's lane may have, unless it has enough to read.
-    pub(super) fn learn_names(&mut self, criteria: &Criteria, name: &str, pick: &mut Pick, now: i64) {
+    pub(super) fn learn_names(
+        &mut self,
+        criteria: &Criteria,
+        (name, wanted): (&str, Wanted),
+        pick: &mut Pick,
+        now: i64,
+    ) {
         let Some(lane) = lane_mut(&mut self.lanes, &criteria.namespace, name) else { return };
         if lane.unlearnt.is_empty() || lane.has_unread(&criteria.skills, UNREAD_MAX) {
             return;
@@ -87,7 +93,7 @@ impl Ready {
             LearningState::Due { suspect } => Some((*partition, suspect, learning)),
             _ => None,
         });
-        for (partition, suspect, learning) in due.take(READS_MAX) {
+        for (partition, suspect, learning) in due.take(pick.room(wanted)) {
             learning.state = LearningState::Reading { since: now };
             let (namespace, lane, after) = (criteria.namespace.clone(), name.to_owned(), learning.after.clone());
             let read = Read::Names { partition, namespace, lane, after };
@@ -97,6 +103,7 @@ impl Ready {
 
     /// A page of the names of a lane's queues in a partition was read.
     pub(crate) fn learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, page: NamesPage, now: i64) {
+        self.read_answered(partition, now);
         let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
         known.read_at = Some(now);
         let NamesPage { mut after, names, more } = page;
@@ -136,13 +143,16 @@ impl Ready {
         if self.queues.len() >= QUEUES_MAX && !self.queues.contains_key(id) {
             return false;
         }
-        // A name that this version cannot read is passed over.
-        let Some(queue) = self.queue(id, now) else { return true };
-        queue.found = queue.stamp;
-        queue.note(UNREAD);
+        self.announce_name(id, now);
+        true
+    }
+
+    /// The store may hold anything in this queue. A name that this version cannot read is passed over.
+    fn announce_name(&mut self, id: &QueueId, now: i64) {
+        let Some(queue) = self.queue(id, now) else { return };
+        queue.note_name();
         self.relist(id);
         self.wake_for(id);
-        true
     }
 
     /// They could not be read.
@@ -215,11 +225,7 @@ impl Ready {
             }
         }
         for index in &page.names {
-            let id = QueueId { partition, index: index.clone() };
-            self.announce(&id, UNREAD, now);
-            if let Some(queue) = self.queues.get_mut(&id) {
-                queue.found = queue.stamp;
-            }
+            self.announce_name(&QueueId { partition, index: index.clone() }, now);
         }
     }
 

@@ -12,6 +12,7 @@
 mod gates;
 mod lane;
 mod learning;
+mod outages;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,8 @@ use tokio::sync::Notify;
 
 use self::gates::{GateName, Gates};
 use self::lane::{AwaitedLane, Lane, Learning, LearningState};
-use self::queue::Queue;
+use self::outages::Outage;
+use self::queue::{Listed, Listing, Queue};
 use self::waiting::Waiter;
 use crate::ranks::Ranks;
 
@@ -44,7 +46,7 @@ const QUEUES_MAX: usize = 100_000;
 /// Lanes that are remembered although no worker here claims from them.
 const LANES_REMEMBERED_MAX: usize = 10_000;
 /// Queues and lists of names that one claim reads at once.
-const READS_MAX: usize = 64;
+pub(crate) const READS_MAX: usize = 64;
 /// A claim that has so many queues to read does not look for the names of more.
 const UNREAD_MAX: usize = 1_000;
 /// Queues and candidates that no claim asked for this long are let go.
@@ -72,6 +74,19 @@ pub(crate) struct Criteria {
     pub(crate) skills: Arc<Skills>,
 }
 
+/// How much a claimer wants now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The lane that begins the turn among its lanes.
+    pub(crate) first_lane: usize,
+    /// The candidates that it may try.
+    pub(crate) count: usize,
+    /// The reads that it may begin beside those it has under way.
+    pub(crate) reads: usize,
+    /// Whether it waits for reads that may find better work than what is known.
+    pub(crate) patient: bool,
+}
+
 /// Something to read from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -79,6 +94,15 @@ pub(crate) enum Read {
     Head(QueueId),
     /// A page of the names of a lane's queues in a partition.
     Names { partition: Partition, namespace: String, lane: String, after: Option<IndexName> },
+}
+
+impl Read {
+    pub(crate) fn partition(&self) -> Partition {
+        match self {
+            Self::Head(id) => id.partition,
+            Self::Names { partition, .. } => *partition,
+        }
+    }
 }
 
 /// A page of names of queues, in their order.
@@ -102,11 +126,19 @@ pub(crate) struct Pick {
     pub(crate) suspects: Vec<Read>,
 }
 
+impl Pick {
+    /// How many reads may be added.
+    fn room(&self, wanted: Wanted) -> usize {
+        wanted.reads.saturating_sub(self.reads.len() + self.suspects.len())
+    }
+}
+
 /// Something that becomes possible because time passes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Opening {
     Gate(GateName),
     Queue(QueueId),
+    Partition(Partition),
     Names { namespace: String, lane: String, partition: Partition },
 }
 
@@ -137,6 +169,10 @@ pub(crate) struct Ready {
     /// The number of the last announcement.
     stamp: u64,
     let_go_at: i64,
+    /// Partitions that do not answer.
+    outages: BTreeMap<Partition, Outage>,
+    /// When a read of a partition last succeeded.
+    answered_at: BTreeMap<Partition, i64>,
     troubled_until: i64,
     ranks: Ranks,
     /// Grows with every candidate that was taken from among the heads of a queue.
@@ -162,9 +198,10 @@ impl Ready {
         let id = candidate.queue.clone();
         let score = candidate.execution.queue_score();
         let room = self.buffered < BUFFERED_MAX;
-        let Some(queue) = self.queue(&id, now) else { return };
         // The commit shows that the partition works.
-        let recovered = queue.blocked_until.take().is_some();
+        self.commit_answered(id.partition);
+        let Some(queue) = self.queue(&id, now) else { return };
+        queue.blocked_until = None;
         queue.suspect = false;
         // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
         // Work in a queue of an earlier version is moved before it is handed out.
@@ -175,9 +212,6 @@ impl Ready {
         }
         self.relist(&id);
         self.wake_for(&id);
-        if recovered {
-            self.partition_works(id.partition);
-        }
     }
 
     /// A queue of a lane that is awaited. Of any other only the lane is remembered.
@@ -204,6 +238,9 @@ impl Ready {
             }
             let others = if lane.add_queue(&name, id) { lane.queues.clone() } else { BTreeSet::new() };
             self.gates.add_queue(&name.namespace, &name.gate, id);
+            if let Some(outage) = self.outages.get_mut(&id.partition) {
+                outage.add_lane(&name.namespace, &name.lane);
+            }
             self.queues.insert(id.clone(), Queue::new(name, now));
             self.begin_turns(others);
         }
@@ -217,8 +254,8 @@ impl Ready {
         for id in queues {
             let Some(queue) = self.queues.get(&id) else { continue };
             let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { continue };
-            if let Some(score) = queue.listed {
-                lane.list(&queue.name, score, id);
+            if let Some(score) = queue.listed.head {
+                lane.list(&queue.name, Listed::Head(score), id);
             }
         }
     }
@@ -234,24 +271,31 @@ impl Ready {
     /// Moves a queue to its place among the heads of its lane. Everything that changes a queue ends with this.
     fn relist(&mut self, id: &QueueId) {
         let Some(queue) = self.queues.get_mut(id) else { return };
-        let open = self.gates.admits(&queue.name.namespace, &queue.name.gate);
-        let score = queue.head().filter(|_| open).map(|(score, _)| score);
-        if queue.listed == score {
+        let after = match self.outages.get(&id.partition) {
+            _ if !self.gates.admits(&queue.name.namespace, &queue.name.gate) => Listing::default(),
+            Some(outage) => outage.listing(queue),
+            None => queue.listing(),
+        };
+        if queue.listed == after {
             return;
         }
-        let before = std::mem::replace(&mut queue.listed, score);
+        let before = std::mem::replace(&mut queue.listed, after);
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
-        if let Some(before) = before {
-            lane.unlist(&queue.name, before, id);
-        }
-        if let Some(score) = score {
-            lane.list(&queue.name, score, id.clone());
+        for (before, after) in before.places().into_iter().zip(after.places()).filter(|(before, after)| before != after)
+        {
+            if let Some(before) = before {
+                lane.unlist(&queue.name, before, id);
+            }
+            if let Some(after) = after {
+                lane.list(&queue.name, after, id.clone());
+            }
         }
     }
 
     /// Whether there may be anything in the lanes of a claimer; the answer costs nothing.
     pub(crate) fn may_have_work(&self, criteria: &Criteria) -> bool {
         self.awaited_lanes(criteria).any(|lane| lane.may_have_work(&criteria.skills))
+            || criteria.lanes.iter().any(|lane| self.is_probe_due(&criteria.namespace, lane))
     }
 
     fn awaited_lanes<'a>(&'a self, criteria: &'a Criteria) -> impl Iterator<Item = &'a AwaitedLane> {
@@ -259,28 +303,22 @@ impl Ready {
         criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
     }
 
-    /// The best work for a claimer, or what must be read to find it. `first_lane` begins the turn among the lanes. A claimer
-    /// that has no more patience gets the best of what is known, and has queues read of which nothing is known only if that
-    /// is nothing.
-    pub(crate) fn pick(
-        &mut self,
-        criteria: &Criteria,
-        (first_lane, count): (usize, usize),
-        patient: bool,
-        now: i64,
-    ) -> Pick {
+    /// The best work for a claimer, or what must be read to find it. A claimer that has no more patience, or may read no
+    /// more, gets the best of what is known, and has queues read of which nothing is known only if that is nothing.
+    pub(crate) fn pick(&mut self, criteria: &Criteria, wanted: Wanted, now: i64) -> Pick {
         self.aside.retain(|_, until| *until > now);
         let mut pick = Pick::default();
         // What is read must be kept until it is taken.
-        let patient = patient && self.buffered < BUFFERED_MAX;
+        let patient = wanted.patient && wanted.reads > 0 && self.buffered < BUFFERED_MAX;
         let lanes = criteria.lanes.len();
         for turn in 0..lanes {
-            let lane = &criteria.lanes[(first_lane + turn) % lanes];
+            let lane = &criteria.lanes[(wanted.first_lane + turn) % lanes];
+            self.probe(criteria, (lane, wanted), &mut pick, now);
             if patient {
-                self.learn_names(criteria, lane, &mut pick, now);
+                self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
             let before = (pick.candidates.len(), pick.reads.len());
-            while pick.candidates.len() < count {
+            while pick.candidates.len() < wanted.count {
                 let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
                 let Some(lane) = lane.awaited() else { break };
                 let contended = now < lane.contended_until;
@@ -288,17 +326,18 @@ impl Ready {
                     true => lane.near(&criteria.skills, patient, &self.ranks),
                     false => lane.best(&criteria.skills, patient),
                 };
-                let Some(id) = best.cloned() else { break };
+                let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
                 let Some(queue) = self.queues.get_mut(&id) else { break };
-                if let Some((_, true)) = queue.head() {
-                    if queue.suspect {
-                        pick.suspects.push(Read::Head(id.clone()));
-                    } else if pick.reads.is_empty() && !pick.candidates.is_empty() {
+                let unread = unread || matches!(queue.head(), Some((_, true)));
+                if unread && !self.outages.contains_key(&id.partition) {
+                    if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
                         // Everything picked is at least as good as what is yet to be read. To read first would only
                         // bring the same head again when more is wanted than one read returns.
                         return pick;
-                    } else if pick.reads.len() >= READS_MAX {
+                    } else if pick.room(wanted) == 0 {
                         break;
+                    } else if queue.suspect {
+                        pick.suspects.push(Read::Head(id.clone()));
                     } else {
                         pick.reads.push(Read::Head(id.clone()));
                     }
@@ -321,7 +360,7 @@ impl Ready {
                 self.relist(&id);
             }
             if !patient && before == (pick.candidates.len(), pick.reads.len()) {
-                self.learn_names(criteria, lane, &mut pick, now);
+                self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
         }
         if !pick.reads.is_empty() {
@@ -342,14 +381,22 @@ impl Ready {
     pub(crate) fn fetched(
         &mut self,
         id: &QueueId,
-        found: Vec<Candidate>,
-        last: Option<(i64, Key)>,
-        complete: bool,
+        mut found: Vec<Candidate>,
+        mut last: Option<(i64, Key)>,
+        mut complete: bool,
         now: i64,
     ) {
+        self.read_answered(id.partition, now);
+        // Reads that were under way beside each other may bring more than there is room for.
+        let kept = self.read_limit(found.len());
+        if kept < found.len() {
+            found.truncate(kept);
+            last = found.last().map(|candidate| (candidate.execution.queue_score(), candidate.place().1));
+            complete = false;
+        }
         let Some(queue) = self.queues.get_mut(id) else { return };
         let missed = queue.end_fetch();
-        let recovered = std::mem::take(&mut queue.suspect);
+        queue.suspect = false;
         queue.blocked_until = None;
         self.buffered -= queue.buffer.len();
         queue.buffer.clear();
@@ -364,6 +411,9 @@ impl Ready {
             queue.note(*score);
         }
         queue.read_after = if complete || !queue.buffer.is_empty() { None } else { last };
+        if queue.unread {
+            queue.read_after = None;
+        }
         if let Some(missed) = missed {
             queue.read_after = None;
             queue.note(missed);
@@ -377,40 +427,6 @@ impl Ready {
             self.wake_for(id);
         }
         self.forget_if_empty(id);
-        if recovered {
-            self.partition_works(id.partition);
-        }
-    }
-
-    /// A read of one queue failed, for a reason of its own: it is left alone for a while.
-    pub(crate) fn fetch_failed(&mut self, id: &QueueId, now: i64) {
-        if let Some(queue) = self.queues.get_mut(id) {
-            queue.fetch_failed();
-        }
-        self.block(id, now);
-    }
-
-    /// A partition does not answer: its queues are left alone for a while, and its candidates are read anew then.
-    pub(crate) fn partition_failed(&mut self, partition: Partition, now: i64) {
-        self.troubled_until = now + TROUBLED_MS;
-        for id in self.queues_in(partition) {
-            self.block(&id, now);
-        }
-    }
-
-    /// Whether some partition failed not long ago.
-    pub(crate) fn is_troubled(&self, now: i64) -> bool {
-        now < self.troubled_until
-    }
-
-    /// A partition that failed works again.
-    fn partition_works(&mut self, partition: Partition) {
-        for id in self.queues_in(partition) {
-            if self.queues.get_mut(&id).is_some_and(|queue| queue.blocked_until.take().is_some()) {
-                self.relist(&id);
-                self.wake_for(&id);
-            }
-        }
     }
 
     /// How many candidates one read of a queue may bring; where many are kept already, enough to see whether it holds more
@@ -432,18 +448,6 @@ impl Ready {
         let ids = self.queues.range((from, Bound::Unbounded)).map(|(id, _)| id);
         let here = ids.take_while(|id| id.partition == partition && to.is_none_or(|to| id.index <= *to));
         here.cloned().collect()
-    }
-
-    fn block(&mut self, id: &QueueId, now: i64) {
-        let Some(queue) = self.queues.get_mut(id) else { return };
-        self.buffered -= queue.drop_buffer();
-        queue.suspect = true;
-        queue.read_after = None;
-        if queue.blocked_until.is_none() {
-            queue.blocked_until = Some(now + BLOCKED_MS);
-            self.open_at(now + BLOCKED_MS, Opening::Queue(id.clone()));
-        }
-        self.relist(id);
     }
 
     /// A candidate was claimed.
@@ -521,8 +525,8 @@ impl Ready {
         self.gates.remove_queue(&name.namespace, &name.gate, id);
         let Some(lane) = lane_mut(&mut self.lanes, &name.namespace, &name.lane) else { return };
         lane.queues.remove(id);
-        if let Some(listed) = listed {
-            lane.unlist(&name, listed, id);
+        for at in listed.places().into_iter().flatten() {
+            lane.unlist(&name, at, id);
         }
     }
 
@@ -622,6 +626,7 @@ impl Ready {
                         self.wake_for(&id);
                     }
                 }
+                Opening::Partition(partition) => self.open_partition(partition, now),
                 Opening::Names { namespace, lane, partition } => self.learn_again(&namespace, &lane, partition, now),
             }
         }
@@ -637,9 +642,11 @@ impl Ready {
             }
             answered |= lane.read_at.is_some_and(|at| at > now - READ_PATIENCE_MS);
             let takes = |queue: &&Queue| criteria.skills.suffice(&queue.name.route, &queue.name.kind);
-            for queue in lane.queues.iter().filter_map(|id| self.queues.get(id)).filter(takes) {
-                failed |= queue.is_suspected();
-                slow |= queue.hangs(now, READ_PATIENCE_MS);
+            for id in &lane.queues {
+                let Some(queue) = self.queues.get(id).filter(takes) else { continue };
+                let outage = self.outages.get(&id.partition).filter(|_| !queue.is_empty());
+                failed |= (queue.suspect && !queue.is_empty()) || outage.is_some_and(|outage| !outage.hangs());
+                slow |= outage.is_some() || queue.hangs(now, READ_PATIENCE_MS);
             }
             for learning in lane.unlearnt.values() {
                 match learning.state {

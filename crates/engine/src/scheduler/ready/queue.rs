@@ -80,9 +80,36 @@ pub(super) enum Contents {
     Known,
     /// Something at this score or behind it, which is yet to be read.
     Unknown(i64),
-    /// A claim reads it. `from` is what was unknown before, `missed` the best score announced since, which the read
-    /// may not have seen.
-    Fetching { from: i64, missed: Option<i64>, since: i64 },
+    /// A claim reads it. `from` is what was unknown before, `unread` whether it was to be read for its name, `missed` the
+    /// best score announced since, which the read may not have seen.
+    Fetching { from: Option<i64>, unread: bool, missed: Option<i64>, since: i64 },
+}
+
+/// Where a queue stands in the lists of its lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// The score it stands under among the heads of its route.
+    pub(super) head: Option<i64>,
+    /// The instant it stands under among those that are to be read because their names were found.
+    pub(super) unread: Option<i64>,
+}
+
+/// A place in one of these lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    Head(i64),
+    Unread(i64),
+}
+
+impl Listing {
+    /// Its place in each of the lists.
+    pub(super) fn places(self) -> [Option<Listed>; 2] {
+        [self.head.map(Listed::Head), self.unread.map(Listed::Unread)]
+    }
+
+    pub(super) fn is_anywhere(self) -> bool {
+        self != Self::default()
+    }
 }
 
 /// A queue as this engine knows it.
@@ -92,14 +119,17 @@ pub(super) struct Queue {
     /// The very head of the queue, ordered by (score, key) like the index itself.
     pub(super) buffer: BTreeMap<(i64, Key), Candidate>,
     pub(super) contents: Contents,
+    /// Its name was found, and it may hold what is not known of, at any score. What is known stays in sight meanwhile.
+    pub(super) unread: bool,
+    /// When the last read of it began. Of those that are to be read, the one that has waited longest for it is the first.
+    pub(super) read_at: i64,
     /// The head holds only what cannot be taken now: the next read begins behind it.
     pub(super) read_after: Option<(i64, Key)>,
-    /// Its partition failed: the queue is left alone until then.
+    /// The last read of it failed, for a reason of its own: the queue is left alone until then.
     pub(super) blocked_until: Option<i64>,
-    /// The last read or commit there failed. No claim waits for the next read, which finds out whether it still does.
+    /// The last read of it failed. No claim waits for the next read, which finds out whether it still does.
     pub(super) suspect: bool,
-    /// The score it stands under among the heads of its route.
-    pub(super) listed: Option<i64>,
+    pub(super) listed: Listing,
     /// When a claim last took or read something here.
     pub(super) used_at: i64,
     /// The number of the last announcement, by which a sweep knows what came after it.
@@ -115,10 +145,12 @@ impl Queue {
             name,
             buffer: BTreeMap::new(),
             contents: Contents::Known,
+            unread: false,
+            read_at: i64::MIN,
             read_after: None,
             blocked_until: None,
             suspect: false,
-            listed: None,
+            listed: Listing::default(),
             used_at: now,
             stamp: 0,
             found: 0,
@@ -137,6 +169,25 @@ impl Queue {
             (None, Contents::Unknown(unknown)) => Some((unknown, true)),
             (None, _) => None,
         }
+    }
+
+    /// Where it is to be listed.
+    pub(super) fn listing(&self) -> Listing {
+        let to_read = self.unread && self.is_at_rest() && self.blocked_until.is_none();
+        Listing { head: self.head().map(|(score, _)| score), unread: to_read.then_some(self.read_at) }
+    }
+
+    /// Where it is to be listed while it cannot be read: by what is known of it.
+    pub(super) fn listing_unreadable(&self) -> Listing {
+        let known = self.buffer.keys().next().filter(|_| self.blocked_until.is_none());
+        Listing { head: known.map(|(score, _)| *score), unread: None }
+    }
+
+    /// Its name is in the store, and with it something that may not be known of.
+    pub(super) fn note_name(&mut self) {
+        self.found = self.stamp;
+        self.unread = true;
+        self.read_after = None;
     }
 
     /// Something at this score is in the store.
@@ -161,7 +212,7 @@ impl Queue {
 
     /// Whether nothing is here and no read of it is under way.
     pub(super) fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && self.contents == Contents::Known
+        self.buffer.is_empty() && self.contents == Contents::Known && !self.unread
     }
 
     /// Whether no read of it is under way.
@@ -169,10 +220,11 @@ impl Queue {
         !matches!(self.contents, Contents::Fetching { .. })
     }
 
-    /// Whether something at this score stands behind what is yet to be read.
+    /// Whether something at this score stands behind what is yet to be read. Where nothing but the name is known, everything
+    /// does.
     pub(super) fn is_behind(&self, score: i64) -> bool {
         match self.contents {
-            Contents::Known => false,
+            Contents::Known => self.unread && self.buffer.is_empty(),
             Contents::Unknown(unknown) => unknown <= score,
             Contents::Fetching { .. } => true,
         }
@@ -189,10 +241,14 @@ impl Queue {
     }
 
     pub(super) fn begin_fetch(&mut self, now: i64) {
-        if let Contents::Unknown(from) = self.contents {
-            self.contents = Contents::Fetching { from, missed: None, since: now };
-            self.used_at = now;
-        }
+        let from = match self.contents {
+            Contents::Known => None,
+            Contents::Unknown(from) => Some(from),
+            Contents::Fetching { .. } => return,
+        };
+        let unread = std::mem::take(&mut self.unread);
+        self.contents = Contents::Fetching { from, unread, missed: None, since: now };
+        (self.used_at, self.read_at) = (now, now);
     }
 
     /// The best score that was announced during the read that ends here.
@@ -206,14 +262,15 @@ impl Queue {
 
     /// The read failed: the queue is as unknown as before.
     pub(super) fn fetch_failed(&mut self) {
-        if let Contents::Fetching { from, missed, .. } = self.contents {
-            self.contents = Contents::Unknown(missed.map_or(from, |missed| missed.min(from)));
+        if let Contents::Fetching { from, unread, missed, .. } = self.contents {
+            self.contents = from.into_iter().chain(missed).min().map_or(Contents::Known, Contents::Unknown);
+            self.unread |= unread;
         }
     }
 
-    /// Whether a read of what it holds failed.
-    pub(super) fn is_suspected(&self) -> bool {
-        self.suspect && !self.is_empty()
+    /// Whether a read of it may show that its partition works again.
+    pub(super) fn can_be_probed(&self) -> bool {
+        self.is_at_rest() && !self.is_empty() && self.blocked_until.is_none()
     }
 
     /// Whether a read of what it holds has been under way for long.

@@ -1,5 +1,8 @@
 //! The scheduler's memory by itself: what it keeps, which waiters it wakes, and what it asks to be read.
 
+mod outages;
+mod sweeps;
+
 use std::sync::Arc;
 
 use ff_core::execution::{Execution, NewExecution};
@@ -55,6 +58,10 @@ fn asks(lane: &str) -> Criteria {
     Criteria { namespace: "n".into(), lanes: vec![lane.into()], skills: Arc::default() }
 }
 
+fn wanted(count: usize, patient: bool) -> Wanted {
+    Wanted { first_lane: 0, count, reads: READS_MAX, patient }
+}
+
 fn begin(ready: &mut Ready, lane: &str, now: i64) -> Criteria {
     let criteria = asks(lane);
     ready.begin(&criteria, || PLACES.to_vec(), now);
@@ -72,13 +79,13 @@ fn of_a_lane_that_nobody_asks_for_only_the_partitions_are_remembered() {
     // The first claim learns what its queues are called, and reads their heads then.
     let criteria = begin(&mut ready, "idle", 1);
     assert!(ready.may_have_work(&criteria) && ready.remembered == 0);
-    let pick = ready.pick(&criteria, (0, 1), true, 1);
+    let pick = ready.pick(&criteria, wanted(1, true), 1);
     assert_eq!((pick.reads.len(), pick.candidates.len()), (2, 0));
-    assert!(ready.pick(&criteria, (0, 1), true, 1).reads.is_empty(), "they are read once");
+    assert!(ready.pick(&criteria, wanted(1, true), 1).reads.is_empty(), "they are read once");
     for place in PLACES {
         ready.learnt(("n", "idle"), place, page(None, &[queue("idle", place)], false), 2);
     }
-    let heads = ready.pick(&criteria, (0, 1), true, 2).reads;
+    let heads = ready.pick(&criteria, wanted(1, true), 2).reads;
     assert_eq!(heads, PLACES.map(|place| Read::Head(queue("idle", place))));
 }
 
@@ -94,12 +101,12 @@ fn what_nobody_asked_for_in_a_while_is_let_go_and_found_again() {
     let (number, _) = ready.wait(Arc::new(criteria.clone()));
     ready.let_go(3 * KEPT_MS);
     assert_eq!((ready.queues.len(), ready.buffered), (1, 0));
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 3 * KEPT_MS).reads, [Read::Head(queue("lane", PLACES[0]))]);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 3 * KEPT_MS).reads, [Read::Head(queue("lane", PLACES[0]))]);
     ready.stop_waiting(number, 3 * KEPT_MS);
     ready.let_go(5 * KEPT_MS);
     assert_eq!((ready.queues.len(), ready.remembered), (0, 1));
     begin(&mut ready, "lane", 6 * KEPT_MS);
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 6 * KEPT_MS).reads.len(), 1);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 6 * KEPT_MS).reads.len(), 1);
 }
 
 #[test]
@@ -155,23 +162,23 @@ fn names_are_learnt_page_by_page_and_the_best_of_what_is_known_is_taken() {
         lane: "lane".into(),
         after: after.map(|key| keyed_queue(key).index),
     };
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 0).reads, [names(None)]);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads, [names(None)]);
     ready.learnt(("n", "lane"), PLACES[0], page(None, &[keyed_queue("a"), keyed_queue("b")], true), 0);
     let head = |key: &str| Read::Head(keyed_queue(key));
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 0).reads, [names(Some("b")), head("a"), head("b")]);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads, [names(Some("b")), head("a"), head("b")]);
     ready.learnt(("n", "lane"), PLACES[0], page(Some("b"), &[keyed_queue("c"), keyed_queue("d")], true), 0);
     let found = Candidate { queue: keyed_queue("a"), ..candidate("lane", 1) };
     ready.fetched(&keyed_queue("a"), vec![found], None, true, 0);
     // A claim that has waited long enough reads neither names nor heads while it knows of work.
-    let pick = ready.pick(&criteria, (0, 1), false, 0);
+    let pick = ready.pick(&criteria, wanted(1, false), 0);
     assert_eq!((pick.candidates.len(), pick.reads), (1, vec![]));
     assert_eq!(
-        ready.pick(&criteria, (0, 1), false, 0).reads,
+        ready.pick(&criteria, wanted(1, false), 0).reads,
         [head("c"), head("d")],
         "and heads when it knows of none"
     );
     assert_eq!(
-        ready.pick(&criteria, (0, 1), false, 0).reads,
+        ready.pick(&criteria, wanted(1, false), 0).reads,
         [names(Some("d"))],
         "and names when it has no heads to read"
     );
@@ -186,10 +193,10 @@ fn names_are_learnt_page_by_page_and_the_best_of_what_is_known_is_taken() {
 fn a_claim_with_much_to_read_asks_for_no_more_names() {
     let mut ready = Ready::default();
     let criteria = remembered(&mut ready);
-    ready.pick(&criteria, (0, 1), true, 0);
+    ready.pick(&criteria, wanted(1, true), 0);
     let many: Vec<QueueId> = (0..2 * UNREAD_MAX).map(|number| keyed_queue(&format!("{number:09}"))).collect();
     ready.learnt(("n", "lane"), PLACES[0], page(None, &many, true), 0);
-    let pick = ready.pick(&criteria, (0, 1), true, 0);
+    let pick = ready.pick(&criteria, wanted(1, true), 0);
     assert_eq!(heads(&pick).len(), READS_MAX);
     assert_eq!(pick.reads.len(), READS_MAX);
 }
@@ -198,12 +205,12 @@ fn a_claim_with_much_to_read_asks_for_no_more_names() {
 fn names_without_room_are_learnt_from_where_there_was_none() {
     let mut ready = Ready::default();
     let criteria = remembered(&mut ready);
-    ready.pick(&criteria, (0, 1), true, 0);
+    ready.pick(&criteria, wanted(1, true), 0);
     let all: Vec<QueueId> = (0..=QUEUES_MAX).map(|number| keyed_queue(&format!("{number:09}"))).collect();
     ready.learnt(("n", "lane"), PLACES[0], page(None, &all, true), 0);
     assert_eq!(ready.queues.len(), QUEUES_MAX);
     let pages = |pick: &Pick| pick.reads.iter().any(|read| matches!(read, Read::Names { .. }));
-    assert!(!pages(&ready.pick(&criteria, (0, 1), true, 0)), "not before its time");
+    assert!(!pages(&ready.pick(&criteria, wanted(1, true), 0)), "not before its time");
     // One is read and empty, so that there is room for another.
     ready.fetched(&all[0], Vec::new(), None, true, 0);
     ready.open_due(POSTPONED_MS);
@@ -219,7 +226,7 @@ fn names_without_room_are_learnt_from_where_there_was_none() {
     ready.queues.get_mut(&all[2]).unwrap().contents = queue::Contents::Unknown(7);
     ready.relist(&all[2]);
     ready.learnt(("n", "lane"), PLACES[0], page(None, &[all[2].clone(), keyed_queue("new")], false), 2 * POSTPONED_MS);
-    assert_eq!(ready.queues[&all[2]].listed, Some(7));
+    assert_eq!(ready.queues[&all[2]].listed, queue::Listing { head: Some(7), unread: None });
     assert!(ready.queues.contains_key(&keyed_queue("new")));
 }
 
@@ -231,7 +238,7 @@ fn too_many_lanes_are_looked_for_where_they_may_be() {
     }
     assert_eq!((ready.remembered, ready.forgot_lanes), (LANES_REMEMBERED_MAX, true));
     let criteria = begin(&mut ready, "unheard", 0);
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 0).reads.len(), PLACES.len());
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads.len(), PLACES.len());
 }
 
 #[test]
@@ -241,19 +248,19 @@ fn a_failed_partition_is_left_alone_for_a_while_and_then_read_by_one() {
     ready.offer(candidate("lane", 1), 0);
     ready.announce(&queue("lane", PLACES[1]), 1, 0);
     ready.partition_failed(PLACES[0], 10);
-    let pick = ready.pick(&criteria, (0, 1), true, 10);
+    let pick = ready.pick(&criteria, wanted(1, true), 10);
     assert_eq!((pick.reads, pick.suspects), (vec![Read::Head(queue("lane", PLACES[1]))], vec![]));
     let (_, wake) = ready.wait(Arc::new(criteria.clone()));
     assert_eq!(ready.next_opening(), Some(10 + BLOCKED_MS));
     ready.open_due(10 + BLOCKED_MS);
     assert!(futures_util::FutureExt::now_or_never(wake.notified()).is_some());
     // The next read finds out, and no claim waits for it.
-    let pick = ready.pick(&criteria, (0, 1), true, 10 + BLOCKED_MS);
+    let pick = ready.pick(&criteria, wanted(1, true), 10 + BLOCKED_MS);
     assert_eq!((pick.reads, pick.suspects), (vec![], vec![Read::Head(queue("lane", PLACES[0]))]));
     assert!(ready.is_unreadable(&criteria, 0, 10 + BLOCKED_MS));
     ready.fetched(&queue("lane", PLACES[0]), vec![candidate("lane", 1)], None, true, 2_000);
     assert!(!ready.is_unreadable(&criteria, 0, 2_000));
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 2_000).candidates.len(), 1);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 2_000).candidates.len(), 1);
 }
 
 #[test]
@@ -307,12 +314,12 @@ fn a_claim_looks_only_at_queues_of_the_kinds_it_names() {
     }
     let both = serving(&["a", "c", "unheard"]);
     ready.begin(&both, Vec::new, 0);
-    let pick = ready.pick(&both, (0, 8), true, 0);
+    let pick = ready.pick(&both, wanted(8, true), 0);
     assert_eq!(heads(&pick), [&of_kind("c", PLACES[0]), &of_kind("a", PLACES[0])]);
     assert!(!ready.may_have_work(&both) && !ready.may_have_work(&serving(&["unheard"])));
     assert!(ready.may_have_work(&serving(&["b"])));
     // A claim that names none has them all.
-    assert_eq!(heads(&ready.pick(&asks("lane"), (0, 8), true, 0)), [&of_kind("b", PLACES[0])]);
+    assert_eq!(heads(&ready.pick(&asks("lane"), wanted(8, true), 0)), [&of_kind("b", PLACES[0])]);
     // A queue that was listed by kind leaves the list when it is gone.
     for kind in ["a", "b", "c"] {
         ready.fetched(&of_kind(kind, PLACES[0]), Vec::new(), None, true, 1);
@@ -351,7 +358,7 @@ fn a_queue_of_an_earlier_version_is_read_by_everybody_and_hands_out_nothing_itse
     ready.begin(&criteria, Vec::new, 0);
     let old = QueueId { partition: PLACES[0], index: index::queue_of_any_kind("n", "lane", "", "") };
     ready.offer(Candidate { queue: old.clone(), ..candidate("lane", 1) }, 0);
-    let pick = ready.pick(&criteria, (0, 1), true, 0);
+    let pick = ready.pick(&criteria, wanted(1, true), 0);
     assert!(pick.candidates.is_empty());
     assert_eq!(heads(&pick), [&old]);
 }
@@ -375,7 +382,7 @@ fn the_first_key_in_a_lane_finds_what_waited_there_before_it() {
         ready.offer(keyed("a", number), 0);
     }
     ready.offer(keyed("b", 7), 0);
-    let picked = ready.pick(&criteria, (0, 4), true, 0).candidates;
+    let picked = ready.pick(&criteria, wanted(4, true), 0).candidates;
     let keys: Vec<&str> = picked.iter().map(|candidate| candidate.execution.fair_key()).collect();
     assert_eq!(keys.iter().filter(|key| **key == "b").count(), 1, "{keys:?}");
     assert!(keys[..3].contains(&"") && keys[..3].contains(&"a") && keys[..3].contains(&"b"), "{keys:?}");
@@ -385,7 +392,7 @@ fn the_first_key_in_a_lane_finds_what_waited_there_before_it() {
     }
     let by_kind = serving(&["k"]);
     ready.begin(&by_kind, Vec::new, 0);
-    let all = ready.pick(&by_kind, (0, 10), true, 0).candidates;
+    let all = ready.pick(&by_kind, wanted(10, true), 0).candidates;
     assert_eq!(all.len(), 7);
     assert!(all[..3].iter().any(|candidate| candidate.execution.fair_key() == "b"));
     assert!(!ready.may_have_work(&by_kind));
@@ -398,16 +405,16 @@ fn what_is_announced_before_a_head_in_flight_is_read() {
     let (id, head) = (queue("lane", PLACES[0]), candidate("lane", 1));
     let (score, key) = (head.execution.queue_score(), Execution::key_of(&head.execution.id));
     ready.offer(head.clone(), 0);
-    assert_eq!(ready.pick(&criteria, (0, 1), true, 0).candidates.len(), 1);
+    assert_eq!(ready.pick(&criteria, wanted(1, true), 0).candidates.len(), 1);
     for announced in [score - 1, score] {
         // Another claim reads a page on which there is nothing but what the first one tries to take.
         ready.announce(&id, score, 0);
-        assert_eq!(ready.pick(&criteria, (0, 1), true, 0).reads, [Read::Head(id.clone())]);
+        assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads, [Read::Head(id.clone())]);
         ready.fetched(&id, vec![head.clone()], Some((score, key.clone())), false, 0);
         assert_eq!(ready.read_after(&id), Some((score, key.clone())), "the next read begins behind it");
         ready.announce(&id, announced, 0);
         assert_eq!(ready.read_after(&id), None, "and before it when something may stand there");
-        assert_eq!(ready.pick(&criteria, (0, 1), true, 0).reads, [Read::Head(id.clone())]);
+        assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads, [Read::Head(id.clone())]);
         ready.fetched(&id, Vec::new(), None, true, 0);
     }
 }
@@ -438,7 +445,7 @@ fn shared_lane(older_ms: i64) -> (Ready, Criteria) {
 }
 
 fn taken(ready: &mut Ready, criteria: &Criteria, count: usize, now: i64) -> Vec<Candidate> {
-    ready.pick(criteria, (0, count), true, now).candidates
+    ready.pick(criteria, wanted(count, true), now).candidates
 }
 
 #[test]
@@ -448,7 +455,7 @@ fn a_server_that_was_overtaken_keeps_to_its_own_partitions_for_a_while() {
     assert_eq!(oldest.queue.partition, PLACES[1], "in calm the oldest comes first");
     ready.overtaken(&oldest, 1);
     assert!(taken(&mut ready, &criteria, 8, 2).iter().all(|one| one.queue.partition == PLACES[0]));
-    let later = ready.pick(&criteria, (0, 1), true, 1 + CONTENDED_MS);
+    let later = ready.pick(&criteria, wanted(1, true), 1 + CONTENDED_MS);
     assert_eq!(later.reads, [Read::Head(queue("lane", PLACES[1]))], "then the oldest comes first again");
 }
 
@@ -457,7 +464,7 @@ fn work_of_others_that_is_much_older_is_taken_from_behind_its_head() {
     let (mut ready, criteria) = shared_lane(2 * NEAR_MS);
     let oldest = taken(&mut ready, &criteria, 1, 1).remove(0);
     ready.overtaken(&oldest, 1);
-    let pick = ready.pick(&criteria, (0, 1), true, 2);
+    let pick = ready.pick(&criteria, wanted(1, true), 2);
     assert_eq!(pick.reads, [Read::Head(queue("lane", PLACES[1]))], "it is read again, and not passed over");
     let found: Vec<Candidate> = (1..=40).map(|number| created(PLACES[1], number, 10_000 + i64::from(number))).collect();
     ready.fetched(&queue("lane", PLACES[1]), found, None, true, 3);

@@ -79,7 +79,8 @@ impl Ready {
 
     /// Wakes the claim that has waited longest for what this queue holds.
     pub(super) fn wake_for(&mut self, id: &QueueId) {
-        let Some(queue) = self.queues.get(id).filter(|queue| queue.listed.is_some()) else { return };
+        let probe = self.is_probe_due_in(id.partition);
+        let Some(queue) = self.queues.get(id).filter(|queue| probe || queue.listed.is_anywhere()) else { return };
         let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) else { return };
         if let Some(number) = lane.longest_idle(&queue.name) {
             self.wake(number);
@@ -89,7 +90,7 @@ impl Ready {
     /// Wakes one for each queue behind a gate that could be tried now, up to what the gate admits at once.
     pub(super) fn wake_for_gate(&mut self, gate: &GateName) {
         let mut queues = self.gates.queues(gate);
-        queues.retain(|id| self.queues.get(id).is_some_and(|queue| queue.listed.is_some()));
+        queues.retain(|id| self.queues.get(id).is_some_and(|queue| queue.listed.is_anywhere()));
         for id in queues.into_iter().take(self.gates.room(gate)) {
             self.wake_for(&id);
         }
@@ -104,8 +105,9 @@ impl Ready {
 
     /// Wakes the claims that may take what there is in a lane.
     pub(super) fn wake_lane(&mut self, namespace: &str, name: &str) {
+        let probe = self.is_probe_due(namespace, name);
         let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
-        for number in lane.to_wake() {
+        for number in lane.to_wake(probe) {
             self.wake(number);
         }
     }
