@@ -1,12 +1,15 @@
 //! Lists of executions and of what they went through.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::support::Harness;
 use ff_core::lease::{AttemptKind, AttemptOutcome, LeaseEnd};
 use ff_core::op::{Complete, Fail, ListAttempts, ListExecutionEvents, ListExecutions, SetTags};
-use ff_core::{Code, ExecutionId, PartitionConfig};
+use ff_core::{Code, ExecutionId, Mint, Partition, PartitionConfig, PublicState, index};
 use ff_engine::Options;
+use ff_store::Query;
+use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
 async fn many_partitions() -> Harness {
@@ -16,6 +19,41 @@ async fn many_partitions() -> Harness {
 
 async fn ids(h: &Harness, filter: Value) -> Vec<ExecutionId> {
     h.must::<ListExecutions>(filter).await.items.into_iter().map(|item| item.execution_id).collect()
+}
+
+/// Whether a call reads the list of what waits.
+fn lists_what_waits(call: &Call<'_>) -> bool {
+    let waiting = index::state("default", PublicState::Waiting);
+    let is_of_it = |query: &Query| matches!(query, Query::Scan(scan) if scan.index == waiting);
+    matches!(call, Call::Read { queries, .. } if queries.iter().any(is_of_it))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_its_state_between_two_reads_of_a_page_is_on_the_page() {
+    let partitions = PartitionConfig { flow: 2, budget: 1, quota: 1 };
+    let (h, trouble) = Harness::with_trouble(Options { partitions: Some(partitions), ..Options::default() }).await;
+    let mut submitted = Vec::new();
+    for number in 0..40_u8 {
+        let mint = Mint { now_ms: h.engine.now(), random: [number; 10] };
+        let id = ExecutionId::in_partition(Partition::flow(1), &mint);
+        // The first read of a page of 30 brings 16 of each state; this one comes with the second.
+        let priority = i32::from(number == 20);
+        submitted.push(h.submit(json!({ "execution_id": id, "priority": priority })).await);
+        h.pass(1).await;
+    }
+    trouble.begin(|call| {
+        let pause = lists_what_waits(&call).then(|| Box::pin(tokio::time::sleep(Duration::from_millis(50))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
+    let claiming = async {
+        h.pass(60).await;
+        h.claim().await.unwrap().execution_id
+    };
+    let (listed, claimed) = tokio::join!(ids(&h, json!({ "limit": 30, "order": "oldest" })), claiming);
+    trouble.end();
+    assert_eq!(claimed, submitted[20]);
+    assert_eq!(listed, submitted[..30]);
+    h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,7 +125,9 @@ impl Rooms {
         let dry: BTreeSet<Partition> = sources.iter().filter(is_dry).map(|source| source.partition).collect();
         let mut asked: BTreeMap<Partition, (Vec<usize>, Vec<Query>)> = BTreeMap::new();
         for (place, source) in sources.iter_mut().enumerate().filter(|(_, source)| dry.contains(&source.partition)) {
-            source.head().inspect(|head| drop(heads.remove(&(*head, place))));
+            if let Some(head) = source.head() {
+                heads.remove(&(head, place));
+            }
             if let Some(scan) = source.ask_behind(filter, position) {
                 let (places, queries) = asked.entry(source.partition).or_default();
                 places.push(place);
