@@ -40,7 +40,7 @@ pub(crate) fn test(filters: &[&str]) -> Result<(), String> {
     if status.success() {
         return Ok(());
     }
-    let files = again::failed_in_node(&said);
+    let files = again::failed_in_node(&said)?;
     again::look_again(&files, || {
         let mut command = super::bounded("node");
         command.args(["--test", "--test-concurrency=1", "--test-timeout=300000"]).args(&files).current_dir(SOURCE);

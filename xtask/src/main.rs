@@ -113,7 +113,7 @@ fn test_workspace() -> ExitCode {
         if status.success() {
             return Ok(());
         }
-        let failed = again::failed_in_cargo(&said);
+        let failed = again::failed_in_cargo(&said)?;
         let names: Vec<&str> = failed.iter().map(String::as_str).collect();
         again::look_again(&failed, || cargo(&[&["--", "--exact", "--test-threads=1"], names.as_slice()].concat()))
     });

@@ -55,6 +55,11 @@ impl CapabilitySet {
         Ok(())
     }
 
+    /// Checks a set that stands in another field of a request, which a refusal names.
+    pub fn check_field(&self, field: &str) -> Result<()> {
+        self.check().map_err(|refusal| refusal.with("field", field))
+    }
+
     /// The canonical text: the tokens in order, joined by commas; empty for the empty set.
     pub fn route(&self) -> String {
         self.0.join(",")

@@ -185,6 +185,7 @@ impl Policy {
             text::within(&format!("policy.estimate.{dimension}"), *amount, 0..=limits::USAGE_MAX)?;
         }
         self.retry.validate()?;
+        self.routing.required_capabilities.check_field("policy.routing.required_capabilities")?;
         for (field, duration) in [
             ("policy.timeout.attempt_timeout_ms", self.timeout.attempt_timeout_ms),
             ("policy.timeout.execution_deadline_ms", self.timeout.execution_deadline_ms),

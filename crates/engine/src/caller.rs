@@ -37,6 +37,8 @@ pub struct Caller {
     pub lanes: Vec<String>,
     /// When its stored API token was made, which tells it from a later one of the same name; 0 where it has none.
     pub token_created_at: i64,
+    /// The configured token it has: the name of such a token may differ between servers and change at any restart.
+    pub configured_token: Option<[u8; 16]>,
     /// Its role does not reach this operation, and it may carry it out for what it submitted itself.
     pub only_own: bool,
 }
@@ -52,6 +54,7 @@ impl Caller {
             standing: Standing::Open,
             lanes: Vec::new(),
             token_created_at: 0,
+            configured_token: None,
             only_own: false,
         }
     }
@@ -64,6 +67,11 @@ impl Caller {
     /// A caller without an API token that has a waitpoint's.
     pub fn stranger() -> Self {
         Self { standing: Standing::Stranger, ..Self::new(WAITPOINT_TOKEN, None, Role::Reader) }
+    }
+
+    /// What tells the keys of this caller's calls from those of others: its token, whatever the name of that is.
+    pub(crate) fn key_scope(&self) -> &[u8] {
+        self.configured_token.as_ref().map_or(self.name.as_bytes(), |id| id.as_slice())
     }
 
     /// The namespace an operation works in: the one asked for, if the caller may see it.

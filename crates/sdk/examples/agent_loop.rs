@@ -9,10 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use flowfabric::op::create_budget;
-use flowfabric::{
-    Client, Limits, OnDoubt, PublicState, ReportUsageResult, Signal, TaskContext, TaskError, WorkerConfig,
-    WorkerRuntime,
-};
+use flowfabric::{Client, Limits, OnDoubt, PublicState, Signal, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
 use serde::{Deserialize, Serialize};
 
 const BUDGET: &str = "agent";
@@ -92,11 +89,8 @@ async fn research(ctx: TaskContext<Drill>, task: Research) -> Result<String, Tas
         drill.boundary();
         let next: Turn = ctx.step("think", || ask_model(drill, &seen)).key(turn.to_string()).await?;
         drill.boundary();
-        // The same turn is charged once, however often this line is reached.
-        let charged = ctx.report_usage([("tokens", 10)], Some(format!("turn-{turn}"))).await?;
-        if let Some(ReportUsageResult::HardBreach { .. }) = charged.get(BUDGET) {
-            return Err(TaskError::new("the budget is used up").category("budget"));
-        }
+        // The same turn is charged once, however often this line is reached. A used up budget is an error.
+        ctx.report_usage([("tokens", 10)], Some(format!("turn-{turn}"))).await?;
         match next {
             Turn::Search(words) => {
                 let found: String = ctx.step("search", || search(drill, &words)).key(turn.to_string()).await?;
@@ -145,7 +139,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     client.create_budget(create_budget::Args { name: BUDGET.into(), dimensions, ..Default::default() }).await?;
     // The key makes a second start of this program go on with the execution of the first.
     let task = client.submit(Research { topic: "The sea".into() });
-    let terms = ["in_doubt", "refused", "budget"];
+    let terms = ["in_doubt", "refused", "budget_exceeded"];
     let task = task.with(|it| it.budget(BUDGET).never_retry(terms).idempotency_key("the-sea"));
     let execution = task.send().await?;
     // Short, so that a second start of this program soon gets what a killed one held, and long enough that a busy machine does

@@ -22,6 +22,8 @@ pub mod category {
     /// The ending of the task was refused for its content: a result that is too large or too deep, a content type that
     /// is none, a suspension on a waitpoint that is not there.
     pub const REFUSED: &str = "refused";
+    /// The hard limit of a budget forbids what was reported.
+    pub const BUDGET_EXCEEDED: &str = "budget_exceeded";
     /// A budget had no room for what was to be spent.
     pub const BUDGET_REFUSED: &str = "budget_refused";
     /// A provider said that there were too many calls.

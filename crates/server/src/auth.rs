@@ -126,7 +126,7 @@ async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
         },
         Presented::Ticket(caller) => app.engine.confirm_caller(caller).await.map(|()| caller.clone()),
         Presented::Session(session) => {
-            let owner = app.config.api_tokens.iter().find(|token| token.session_id() == session.token_id());
+            let owner = app.config.api_tokens.iter().find(|token| token.public_id() == session.token_id());
             match owner {
                 Some(token) => session.check(token.session_key(), app.engine.now()).map(|()| configured_caller(token)),
                 None => app.engine.authenticate_session(session).await,
@@ -142,13 +142,17 @@ fn configured<'a>(app: &'a App, bearer: &str) -> Option<&'a TokenDigest> {
 }
 
 fn configured_caller(token: &TokenDigest) -> Caller {
-    Caller { standing: Standing::Token, ..Caller::new(token.caller_name(), None, Role::Admin) }
+    Caller {
+        standing: Standing::Token,
+        configured_token: Some(token.public_id()),
+        ..Caller::new(token.caller_name(), None, Role::Admin)
+    }
 }
 
 /// A session for the bearer of this token.
 pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Session)> {
     if let Some(token) = configured(app, bearer) {
-        let session = Session::begin(token.session_id(), token.session_key(), app.engine.now() + SESSION_TTL_MS);
+        let session = Session::begin(token.public_id(), token.session_key(), app.engine.now() + SESSION_TTL_MS);
         return Ok((configured_caller(token), session));
     }
     let session = app.engine.begin_session(bearer).await?;

@@ -56,8 +56,9 @@ impl TokenDigest {
         &self.digest
     }
 
-    /// The name of this token in sessions. It tells nothing about the token, nor about its digest.
-    pub(crate) fn session_id(&self) -> [u8; 16] {
+    /// What this token is known by in sessions and in the keys of its calls. It tells nothing about the token, nor about
+    /// its digest.
+    pub(crate) fn public_id(&self) -> [u8; 16] {
         let digest: [u8; 32] = Sha256::digest(self.digest).into();
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);

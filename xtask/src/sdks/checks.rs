@@ -1,9 +1,10 @@
 //! The checks of one SDK: commands whose last line is shown, and the rest only if they fail.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::again;
 
@@ -59,12 +60,12 @@ impl Checks {
         &self,
         lines: usize,
         command: &mut Command,
-        failed: fn(&str) -> BTreeSet<String>,
+        failed: fn(&str) -> Result<BTreeSet<String>, String>,
         again: impl FnOnce(&BTreeSet<String>) -> Command,
     ) -> Result<(), String> {
         let (status, said) = again::watch(command)?;
         if !status.success() {
-            let failed = failed(&said);
+            let failed = failed(&said)?;
             again::look_again(&failed, || again(&failed))?;
         }
         self.summarise(lines, "tests", &said);
@@ -78,16 +79,25 @@ impl Checks {
         println!("sdks/{}: {what}: {summary}", self.name);
     }
 
-    /// Runs a command and gives what it wrote to its standard output; shows all it said, if it fails.
+    /// Runs a command and gives what it wrote to its standard output; shows all it said, if it fails. The output goes to
+    /// files: a pipe would be read until every process that inherited it has ended, also one that outlives the command.
     pub(super) fn output(&self, what: &str, command: &mut Command) -> Result<String, String> {
-        let output =
-            command.output().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
-        if output.status.success() {
-            return String::from_utf8(output.stdout).map_err(|why| format!("{what}: {why}"));
+        let broken = |why: std::io::Error| format!("{what}: {why}");
+        let (stdout, stderr) = (self.place.join("stdout"), self.place.join("stderr"));
+        command
+            .stdin(Stdio::null())
+            .stdout(File::create(&stdout).map_err(broken)?)
+            .stderr(File::create(&stderr).map_err(broken)?);
+        let status =
+            command.status().map_err(|why| format!("{what}: cannot run {:?}: {why}", command.get_program()))?;
+        let stdout = std::fs::read(stdout).map_err(broken)?;
+        if status.success() {
+            return String::from_utf8(stdout).map_err(|why| format!("{what}: {why}"));
         }
+        let stderr = std::fs::read(stderr).map_err(broken)?;
         let mut terminal = std::io::stderr().lock();
         // A user who closed our standard error does not want to read it.
-        let _ = terminal.write_all(&output.stdout).and_then(|()| terminal.write_all(&output.stderr));
-        Err(format!("{what} failed with {}", output.status))
+        let _ = terminal.write_all(&stdout).and_then(|()| terminal.write_all(&stderr));
+        Err(format!("{what} failed with {status}"))
     }
 }

@@ -41,6 +41,18 @@ fn work_shares_keys_with_other_work() {
 }
 
 #[test]
+fn retries_and_a_timeout_need_no_whole_policy() {
+    let submit = |more: &[&str]| run(connected("policy", &[&["submit", "greet"], more].concat()), "").stdout;
+    let policy = |id: String| run(connected("policy", &["get", id.trim(), "-o", "json"]), "").json()["policy"].clone();
+    let said = policy(submit(&["--retries", "1", "--timeout", "5m"]));
+    assert_eq!((&said["retry"]["max_retries"], &said["timeout"]["attempt_timeout_ms"]), (&1.into(), &300_000.into()));
+    let beside = policy(submit(&["--retries", "1", "--policy", "{\"max_replay_count\": 2}"]));
+    assert_eq!((&beside["retry"]["max_retries"], &beside["max_replay_count"]), (&1.into(), &2.into()), "{beside}");
+    let plain = policy(submit(&[]));
+    assert_eq!(plain["timeout"]["attempt_timeout_ms"], serde_json::Value::Null, "{plain}");
+}
+
+#[test]
 fn bytes_stay_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scan.png");

@@ -103,7 +103,7 @@ impl Drop for Process {
 /// A server with a folder for scripts.
 pub(crate) struct Deployment {
     pub(crate) folder: TempDir,
-    address: String,
+    pub(crate) address: String,
     _server: Process,
 }
 

@@ -1,6 +1,9 @@
 //! A shell script and a Python script that stream, report, retry later and complete.
 
-use crate::process::{Deployment, ff};
+use crate::process::{Deployment, Process, ff};
+
+/// The token of the server where it asks for one.
+const TOKEN: &str = "a-token-of-our-own";
 
 #[test]
 fn a_shell_script_streams_reports_usage_and_completes() {
@@ -42,6 +45,30 @@ fn a_shell_script_streams_reports_usage_and_completes() {
     let shown = deployment.json(&["get", &id]);
     assert_eq!(shown["progress"]["pct"], 50);
     assert_eq!(deployment.json(&["budget", "get", "team"])["usage"]["tokens"], 9);
+}
+
+/// The script of a page, as it stands there.
+fn script_of(page: &str) -> &str {
+    let (_, rest) = page.split_once("```sh\n").expect("the page has a script");
+    rest.split_once("```").expect("the script has an end").0
+}
+
+#[test]
+fn the_worker_of_the_page_that_needs_only_curl_completes_and_fails() {
+    let deployment = Deployment::start_with(&[("FF_API_TOKEN", TOKEN)]);
+    let run = |arguments: &[&str]| {
+        let output = deployment.command(arguments).env("FF_TOKEN", TOKEN).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    let submit = |input: &str| run(&["submit", "greet", input, "--retries", "0"]).1;
+    let (greeted, nobody) = (submit(r#"{"name": "Ada"}"#), submit(r#"{"name": 7}"#));
+    let script = script_of(include_str!("../../../../docs/workers.md"));
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]).env("FF_SERVER", &deployment.address).env("FF_TOKEN", TOKEN);
+    let _worker = Process::start(shell, false);
+    assert_eq!(run(&["wait", &greeted, &nobody, "--timeout", "30s"]).0, Some(10), "one of them failed");
+    assert_eq!(run(&["result", &greeted]).1, r#""Hello, Ada""#);
+    assert!(run(&["get", &nobody]).1.contains("nobody to greet"));
 }
 
 #[test]

@@ -360,7 +360,7 @@ impl NewExecution {
             return Err(Error::too_large("input", size, limits::INPUT_MAX_BYTES));
         }
         self.policy.validate()?;
-        self.capabilities.check()?;
+        self.capabilities.check_field("required_capabilities")?;
         if self.budgets.len() > limits::BUDGETS_PER_EXECUTION_MAX {
             return Err(text::too_many("budget_ids", self.budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX));
         }
@@ -411,10 +411,11 @@ impl Execution {
             idempotency_key: request.idempotency_key,
             tags: request.tags,
             capabilities: {
-                let required = CapabilitySet::new(capabilities)?;
+                let named = |refusal: Error| refusal.with("field", "required_capabilities");
+                let required = CapabilitySet::new(capabilities).map_err(named)?;
                 if request.policy.pin_build {
                     // Room for the build that it will be pinned to.
-                    required.with_build(&"b".repeat(limits::NAME_MAX_BYTES))?;
+                    required.with_build(&"b".repeat(limits::NAME_MAX_BYTES)).map_err(named)?;
                 }
                 required
             },

@@ -421,6 +421,17 @@ mod tests {
     }
 
     #[test]
+    fn json_in_bytes_is_shown_as_json_up_to_the_depth_that_readers_take() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        for (depth, shown) in [(limits::JSON_DEPTH_MAX, true), (limits::JSON_DEPTH_MAX + 1, false)] {
+            let content = Content { bytes: nested(depth).into(), content_type: JSON.into() };
+            let text = serde_json::to_string(&content).unwrap();
+            assert_eq!(text.contains("\"payload\""), shown, "{depth}");
+            assert_eq!(serde_json::from_str::<Content>(&text).unwrap(), content);
+        }
+    }
+
+    #[test]
     fn bytes_that_only_claim_to_be_json_come_back_unchanged() {
         let content = Content { bytes: Bytes::from_static(b"\xff{"), content_type: JSON.into() };
         let text = serde_json::to_string(&content).unwrap();

@@ -366,6 +366,22 @@ fn a_graph_that_does_not_fit_together_is_refused() {
 }
 
 #[test]
+fn a_bad_requirement_is_refused_by_the_name_of_its_field() {
+    let submitted = |more: Value| {
+        let mut args = json!({ "kind": "k" });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let args: create_execution::Args = serde_json::from_value(args).unwrap();
+        let refusal = CreateExecution::validate(&args).unwrap_err();
+        (refusal.code, refusal.details["field"].clone())
+    };
+    let bad = json!({ "required_capabilities": ["a,b"] });
+    let (code, field) = submitted(bad.clone());
+    assert_eq!((code, field), (Code::InvalidCapabilities, json!("required_capabilities")));
+    let (_, field) = submitted(json!({ "policy": { "routing": bad } }));
+    assert_eq!(field, "policy.routing.required_capabilities");
+}
+
+#[test]
 fn the_kind_of_a_dependency_is_refused_by_the_name_of_its_field() {
     fn field<O: Operation>(args: Value) -> Value {
         let args: O::Args = serde_json::from_value(args).unwrap();

@@ -87,7 +87,7 @@ impl Transactor {
         let named = path_parameters(path).chain(["namespace"]);
         let target: Vec<String> = named.map(|field| fields[field].to_string()).collect();
         let reach = caller.namespace.as_deref().unwrap_or_default();
-        let mut parts = vec![caller.name.as_bytes(), reach.as_bytes(), name];
+        let mut parts = vec![caller.key_scope(), reach.as_bytes(), name];
         parts.extend(target.iter().map(String::as_bytes));
         let identity = Identity::new(operation, &parts, self.options().dedup_window_ms);
         identity.for_request(content.as_bytes())

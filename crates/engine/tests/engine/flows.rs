@@ -1,6 +1,6 @@
 //! Flows: graphs, joins, children, cancellation, replay and retention.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::Harness;
 use ff_core::flow::{CancelFlowPolicy, CancelFlowResult, FlowState};
@@ -8,8 +8,8 @@ use ff_core::lease::ClaimKind;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, Fail, GetExecution, GetFlow, ListUpstreams,
-    WaitChildren,
+    CancelFlow, Complete, CreateBudget, CreateExecution, CreateExecutions, CreateFlow, Fail, GetExecution, GetFlow,
+    ListUpstreams, WaitChildren,
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};
@@ -265,6 +265,43 @@ async fn cancelling_a_flow_that_ended_by_itself_tells_its_state_and_members() {
     };
     assert_eq!((state, policy, members.len(), next_cursor), (FlowState::Completed, None, 2, None));
     assert_eq!(flow_state(&h, &g).await, FlowState::Completed);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_members_of_a_large_flow_that_was_cancelled_are_told_page_by_page() {
+    let h = Harness::start().await;
+    let created = serde_json::to_value(h.must::<CreateFlow>(json!({ "kind": "f" })).await).unwrap();
+    let flow = &created["flow_id"];
+    for count in [1_000, 2] {
+        let members: Vec<Value> = (0..count).map(|_| json!({ "kind": "k", "flow_id": flow })).collect();
+        h.must::<CreateExecutions>(json!({ "executions": members })).await;
+    }
+    let cancelled = h.must::<CancelFlow>(json!({ "flow_id": flow, "wait": true })).await;
+    assert!(matches!(cancelled, CancelFlowResult::Cancelled { .. }), "{cancelled:?}");
+    let (mut seen, mut cursor, mut pages) = (BTreeSet::new(), None, 0);
+    loop {
+        let told = h.must::<CancelFlow>(json!({ "flow_id": flow, "cursor": cursor })).await;
+        let CancelFlowResult::AlreadyTerminal { member_count, members, next_cursor, .. } = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!(member_count, 1_002);
+        seen.extend(members);
+        (cursor, pages) = (next_cursor, pages + 1);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!((seen.len(), pages), (1_002, 2));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_with_nothing_left_to_do_is_done_at_once() {
+    let h = Harness::start().await;
+    let created = serde_json::to_value(h.must::<CreateFlow>(json!({ "kind": "f" })).await).unwrap();
+    let told = h.must::<CancelFlow>(json!({ "flow_id": created["flow_id"] })).await;
+    assert!(matches!(told, CancelFlowResult::Cancelled { .. }), "{told:?}");
     h.finish().await;
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::support::Harness;
 use ff_core::op::{
-    CreateToken, GetDeployment, GetState, ListAudit, ListTokens, ResumeExecution, RevokeToken, RotateWaitpointSecret,
+    CancelExecution, CreateToken, DeregisterWorker, GetDeployment, GetState, ListAudit, ListTokens, RegisterWorker,
+    ResumeExecution, RevokeToken, RotateWaitpointSecret,
 };
 use ff_core::{Code, Document, Indexed, Partition, Role, WaitpointSecrets};
 use ff_engine::env::TokioEnv;
@@ -142,6 +143,25 @@ async fn administrative_acts_leave_one_record_each_without_secrets() {
     // One namespace's admin does not decide for the others: the secret signs the tokens of all.
     let rotation = json!({ "new_kid": "k9", "new_secret_hex": "9".repeat(64) });
     assert_eq!(h.refused::<RotateWaitpointSecret>(rotation).await, Code::Forbidden);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_cancels_and_a_worker_that_leaves_are_on_no_record() {
+    let h = Harness::start().await;
+    let register = json!({ "instance_id": "w-2", "worker_id": "w", "lanes": ["default"], "nonce": "n" });
+    for (cancelled_by, removed_by) in [("holder", json!("n")), ("operator", Value::Null)] {
+        let id = h.submit(json!({})).await;
+        let fence = h.claim().await.unwrap().fence;
+        let fence = (cancelled_by == "holder").then_some(fence);
+        h.must::<CancelExecution>(json!({ "execution_id": id, "fence": fence })).await;
+        h.must::<RegisterWorker>(register.clone()).await;
+        h.must::<DeregisterWorker>(json!({ "instance_id": "w-2", "nonce": removed_by })).await;
+        let records = h.must::<ListAudit>(json!({})).await.items;
+        let what: Vec<&str> = records.iter().map(|record| record.what.as_str()).collect();
+        let expected: &[&str] = if fence.is_some() { &[] } else { &["deregister_worker", "cancel_execution"] };
+        assert_eq!(what, expected, "{cancelled_by}");
+    }
     h.finish().await;
 }
 

@@ -1,12 +1,13 @@
 //! The context of a handler, beside its input.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_core::ResumeSignal;
 use ff_core::op::suspend;
+use ff_core::{ReportUsageResult, ResumeSignal};
 use serde::Serialize;
 use tokio::sync::Mutex;
 
@@ -191,6 +192,24 @@ impl<S> TaskContext<S> {
             Some(writer) => writer.finish().await.map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Charges what was spent to the execution's budgets; with a key, once however often the handler is called. A report
+    /// that a hard limit forbids counts nothing there and is an error, so that no handler passes over it unseen; a soft
+    /// limit that is passed is in the answer. [`ClaimedTask::report_usage`] answers with either.
+    pub async fn report_usage(
+        &self,
+        usage: impl IntoIterator<Item = (&str, i64)>,
+        dedup_key: Option<String>,
+    ) -> Result<BTreeMap<String, ReportUsageResult>, TaskError> {
+        let answers = self.task.report_usage(usage, dedup_key).await?;
+        for (budget, answer) in &answers {
+            if let ReportUsageResult::HardBreach { dimension, .. } = answer {
+                let reason = format!("budget {budget}: the limit of {dimension} is reached");
+                return Err(TaskError::new(reason).category(category::BUDGET_EXCEEDED));
+            }
+        }
+        Ok(answers)
     }
 
     /// Suspends the task and ends the handler by `?`; it is called again when the task is resumed, with

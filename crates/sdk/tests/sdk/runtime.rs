@@ -284,3 +284,31 @@ async fn what_a_function_spends_is_held_before_and_settled_after() {
         worker.stop().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_report_that_a_hard_limit_forbids_is_an_error_of_the_function() {
+    async fn agent(context: TaskContext, tokens: i64) -> Result<(), TaskError> {
+        context.report_usage([("tokens", tokens)], None).await?;
+        Ok(())
+    }
+    for (way, client, _server) in both_ways().await {
+        let limits =
+            BTreeMap::from([("tokens".to_owned(), flowfabric::Limits { hard: 100, soft: 10, ..Default::default() })]);
+        let budget = flowfabric::op::create_budget::Args { name: "b".into(), dimensions: limits, ..Default::default() };
+        client.create_budget(budget).await.unwrap();
+        let worker = WorkerRuntime::new(config()).register("agent", agent).start(&client).await.unwrap();
+        let submit = |tokens: i64| client.submit("agent").input(&tokens).budget("b").max_retries(0).send();
+        let soft = submit(60).await.unwrap();
+        assert_eq!(
+            within(soft.wait()).await.unwrap().public_state,
+            PublicState::Completed,
+            "{way}: a soft limit warns"
+        );
+        let hard = submit(41).await.unwrap();
+        assert_eq!(within(hard.wait()).await.unwrap().public_state, PublicState::Failed, "{way}");
+        let failure = hard.get().await.unwrap().last_failure.unwrap();
+        assert_eq!(failure.category.as_deref(), Some("budget_exceeded"), "{way}: {failure:?}");
+        assert_eq!(failure.reason, "budget b: the limit of tokens is reached", "{way}");
+        worker.stop().await.unwrap();
+    }
+}

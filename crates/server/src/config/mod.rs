@@ -194,7 +194,24 @@ fn api_tokens(settings: &Settings) -> Result<Vec<TokenDigest>, ConfigError> {
             ));
         }
     }
+    check_distinct(&tokens)?;
     Ok(tokens.into_iter().map(|(name, token)| TokenDigest::of(token).named(name)).collect())
+}
+
+/// Refuses a token or a name that stands twice: one holder would count as two, or two as one.
+fn check_distinct(tokens: &[(&str, &str)]) -> Result<(), ConfigError> {
+    for (index, (name, token)) in tokens.iter().enumerate() {
+        for (before, (other_name, other_token)) in tokens[..index].iter().enumerate() {
+            let places = format!("api_token: tokens {} and {}", before + 1, index + 1);
+            if token == other_token {
+                return refused(format!("{places} are the same token; remove one of them"));
+            }
+            if !name.is_empty() && name == other_name {
+                return refused(format!("{places} have the same name {name:?}; give one of them another"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn certificate(settings: &Settings) -> Result<Option<Arc<Certificate>>, ConfigError> {
@@ -363,6 +380,19 @@ mod tests {
         let config = Config::resolve(token, Settings::default()).unwrap();
         assert_eq!(config.api_tokens, [TokenDigest::of(&"a".repeat(16)), TokenDigest::of(&"b".repeat(16)).named("ci")]);
         assert!(!config.open() && config.allowed_hosts.is_none());
+    }
+
+    #[test]
+    fn a_token_and_a_name_stand_for_one_holder() {
+        let (one, other) = ("canary-token-of-16", "canary-other-token");
+        let configured = |text: String| Settings { api_token: Some(text), ..Settings::default() };
+        for twice in [format!("a={one},b={one}"), format!("{one},a={one}"), format!("{one},{other},{one}")] {
+            let refusal = why(configured(twice));
+            assert!(refusal.contains("the same token") && !refusal.contains("canary"), "{refusal}");
+        }
+        let refusal = why(configured(format!("a={one},a={other}")));
+        assert!(refusal.contains("tokens 1 and 2") && refusal.contains("\"a\""), "{refusal}");
+        assert!(Config::resolve(configured(format!("{one},{other}")), Settings::default()).is_ok());
     }
 
     #[test]

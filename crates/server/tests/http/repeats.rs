@@ -1,6 +1,11 @@
 //! `Idempotency-Key` on every POST: a repeat is the same call, whatever happened in between.
 
+use std::sync::Arc;
+
 use ff_core::op::{Method, OPERATIONS};
+use ff_server::Settings;
+use ff_store::Store;
+use ff_store::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::support::{ADMIN, Client, Running, settings, with_tokens};
@@ -495,5 +500,33 @@ async fn a_repeated_token_has_the_same_secret_and_nobody_elses_key_reveals_it() 
     assert_eq!(keyed.post(&format!("{path}/replay"), &json!({})).await.ok()["replay_count"], 1);
     let other = ci.with("idempotency-key", "k").post(&format!("{path}/replay"), &json!({})).await.ok();
     assert_eq!(other["replay_count"], 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_configured_token_keeps_its_keys_when_it_gets_a_name() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let server = Running::start_on(with_tokens(), store.clone()).await;
+    let admin = server.client_with(ADMIN);
+    let scene = Scene { client: &admin, lane: "mine".into() };
+    let path = format!("/v1/executions/{}", scene.execution(json!({})).await);
+    let keyed = |client: &Client| client.with("idempotency-key", "k");
+    scene.post(&format!("{path}/cancel"), json!({})).await;
+    let replayed = keyed(&admin).post(&format!("{path}/replay"), &json!({})).await.ok();
+    let batch = json!({ "executions": [{ "kind": "k" }] });
+    let created = keyed(&admin).post("/v1/executions/batch", &batch).await.ok();
+    scene.post(&format!("{path}/cancel"), json!({})).await;
+    server.stop().await;
+
+    let other = "canary-integration-token";
+    let named = Settings { api_token: Some(format!("ops={ADMIN},ci={other}")), ..settings() };
+    let server = Running::start_on(named, store).await;
+    let (ops, ci) = (server.client_with(ADMIN), server.client_with(other));
+    assert_eq!(keyed(&ops).post(&format!("{path}/replay"), &json!({})).await.ok(), replayed);
+    let again = keyed(&ops).post("/v1/executions/batch", &batch).await.ok();
+    assert_eq!(again["results"][0]["execution_id"], created["results"][0]["execution_id"], "{again}");
+    // Another configured token may say `k` as well.
+    let others = keyed(&ci).post(&format!("{path}/replay"), &json!({})).await.ok();
+    assert_eq!((&replayed["replay_count"], &others["replay_count"]), (&json!(1), &json!(2)));
     server.stop().await;
 }

@@ -350,6 +350,7 @@ async fn what_is_hardly_http_is_cut_off_and_the_server_lives_on() {
         (format!("{post}transfer-encoding: chunked\r\n\r\nZZ\r\nxx\r\n0\r\n\r\n"), Some(400)),
         ("GET / HTTP/7.0\r\n\r\n".into(), Some(400)),
         ("GET /v1/lanes HTTP/1.1\r\nhost: evil.example\r\n\r\n".into(), Some(403)),
+        ("GET /v1/lanes HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n".into(), Some(400)),
         ("GET /livez HTTP/1.1\r\nhost: 10.0.0.7\r\n\r\n".into(), Some(200)),
         // A load balancer that names no host.
         ("GET /livez HTTP/1.1\r\n\r\n".into(), Some(200)),

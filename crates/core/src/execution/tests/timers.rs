@@ -112,6 +112,25 @@ fn a_deadline_ends_it_from_any_state() {
 }
 
 #[test]
+fn a_deadline_that_lies_ahead_survives_a_replay() {
+    let deadline_at = Some(NOW + 100);
+    let mut chosen = Execution::create(NewExecution { deadline_at, ..request() }, NOW).unwrap();
+    let mut new = request();
+    new.policy.timeout.execution_deadline_ms = Some(100);
+    let mut from_policy = Execution::create(new, NOW).unwrap();
+    let mut passed = chosen.clone();
+    for (execution, now, replayed) in
+        [(&mut chosen, NOW + 50, NOW + 100), (&mut from_policy, NOW + 50, NOW + 150), (&mut passed, NOW + 200, 0)]
+    {
+        let mut effects = Effects::default();
+        execution.cancel(CancelSource::Operator, "", now, &mut effects).unwrap();
+        execution.replay(0, None, now).unwrap();
+        assert_eq!(execution.deadline_at, replayed);
+        execution.check().unwrap();
+    }
+}
+
+#[test]
 fn an_attempt_timeout_counts_only_time_under_a_lease() {
     let mut new = request();
     new.policy.timeout.attempt_timeout_ms = Some(100);

@@ -226,7 +226,7 @@ impl CreateExecutionArgs {
         parts::optional_number(self.deadline_at, "deadline_at", text::instant)?;
         parts::optional_number(self.dedup_window_ms, "dedup_window_ms", text::duration_ms)?;
         text::tags("tags", &self.tags)?;
-        self.required_capabilities.check()?;
+        self.required_capabilities.check_field("required_capabilities")?;
         self.policy.as_ref().map_or(Ok(()), PolicyRequest::validate)?;
         parts::at_most("budget_ids", self.budget_ids.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;
         self.budget_ids.iter().try_for_each(|budget| text::budget_name("budget_ids", budget))?;

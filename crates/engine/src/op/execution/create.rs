@@ -195,7 +195,7 @@ const APART_AT_ONCE: usize = 16;
 impl Handle<CreateExecutions> for Rooms {
     async fn handle(&self, caller: &Caller, mut args: CreateExecutionsArgs) -> Result<CreateExecutionsOutcome> {
         if let Some(key) = &caller.idempotency_key {
-            name_items(&mut args.executions, &caller.name, key);
+            name_items(&mut args.executions, caller.key_scope(), key);
         }
         let mut results: Vec<Option<Result<create_execution::Outcome>>> = Vec::new();
         results.resize_with(args.executions.len(), || None);
@@ -240,10 +240,10 @@ impl Handle<CreateExecutions> for Rooms {
 }
 
 /// The items of a batch with a key are known by the key and their place in it, unless they bring an identity.
-fn name_items(items: &mut [create_execution::Args], caller: &str, key: &str) {
+fn name_items(items: &mut [create_execution::Args], scope: &[u8], key: &str) {
     for (place, item) in items.iter_mut().enumerate() {
         if item.idempotency_key.is_none() && item.execution_id.is_none() {
-            let digest = digest16(&[b"create_executions", caller.as_bytes(), key.as_bytes(), &place.to_be_bytes()]);
+            let digest = digest16(&[b"create_executions", scope, key.as_bytes(), &place.to_be_bytes()]);
             item.idempotency_key = Some(Uuid::from_bytes(digest).simple().to_string());
         }
     }
