@@ -52,15 +52,17 @@ async fn substituted(tx: &mut Tx<'_>, mut fresh: Waitpoint) -> Result<StepWaitpo
 }
 
 /// Signals that were sent by name before the execution suspended, as far as its suspension asks for them. They wait at
-/// mailboxes until then, and count as if they had come to the waitpoint of the suspension. Where no signal was ever
-/// accepted nothing is read.
+/// mailboxes until then, and count as if they had come to the waitpoint of the suspension. A question to people takes none:
+/// an approval that was sent twice must not answer the next question, too. Where no signal was ever accepted nothing is
+/// read.
 pub(crate) async fn take_early(
     tx: &mut Tx<'_>,
     execution: &Execution,
     request: &NewSuspension,
     waitpoint: WaitpointId,
 ) -> Result<Vec<SignalFact>> {
-    if execution.signals == 0 {
+    let mut trial = Suspension::new(request.clone(), tx.now)?;
+    if execution.signals == 0 || trial.takes_decisions() {
         return Ok(Vec::new());
     }
     let mut mailboxes = pending(tx, execution).await?;
@@ -69,7 +71,6 @@ pub(crate) async fn take_early(
     };
     mailboxes.retain(holds_mail);
     mailboxes.sort_by_key(|one| one.buffered.first().map(|fact| fact.at));
-    let mut trial = Suspension::new(request.clone(), tx.now)?;
     let mut taken = Vec::new();
     for mut mailbox in mailboxes {
         let Some(first) = mailbox.buffered.first() else { continue };

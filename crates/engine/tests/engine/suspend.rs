@@ -179,21 +179,34 @@ async fn signal_by_name(h: &Harness, task: &Task, name: &str) -> SignalEffect {
 #[tokio::test(start_paused = true)]
 async fn a_signal_by_name_that_came_too_early_satisfies_the_suspension_that_asks_for_it() {
     let h = Harness::start().await;
+    let waits = |names: &[&str]| {
+        let all: Vec<Value> = names.iter().map(|name| json!({ "name": name })).collect();
+        json!({ "condition": { "all": all }, "reason": "signal" })
+    };
     let task = claimed(&h, json!({})).await;
     assert_eq!(signal_by_name(&h, &task, "other").await, SignalEffect::Buffered);
-    assert_eq!(signal_by_name(&h, &task, "approve").await, SignalEffect::Buffered);
-    let satisfied = h.must::<Suspend>(suspend_args(&task, json!({}))).await;
+    assert_eq!(signal_by_name(&h, &task, "go").await, SignalEffect::Buffered);
+    let satisfied = h.must::<Suspend>(suspend_args(&task, waits(&["go"]))).await;
     let Suspended::AlreadySatisfied { resume_signals, .. } = &satisfied else { panic!("{satisfied:?}") };
-    assert_eq!(resume_signals.iter().map(|signal| signal.name.as_str()).collect::<Vec<_>>(), ["approve"]);
+    assert_eq!(resume_signals.iter().map(|signal| signal.name.as_str()).collect::<Vec<_>>(), ["go"]);
     // It was used up, and the other one still waits for a suspension of its own.
-    let args = suspend_args(&task, json!({ "condition": { "all": [{ "name": "approve" }, { "name": "other" }] } }));
+    let args = suspend_args(&task, waits(&["go", "other"]));
     assert!(matches!(h.must::<Suspend>(args).await, Suspended::Suspended { .. }));
-    let again = json!({ "execution_id": task.execution_id, "name": "approve", "idempotency_key": "again" });
+    let again = json!({ "execution_id": task.execution_id, "name": "go", "idempotency_key": "again" });
     assert_eq!(effect(&h.must::<DeliverSignal>(again).await), SignalEffect::ResumeConditionSatisfied);
     let mut names: Vec<String> =
         h.claim().await.unwrap().resume_signals.into_iter().map(|signal| signal.name).collect();
     names.sort();
-    assert_eq!(names, ["approve", "other"]);
+    assert_eq!(names, ["go", "other"]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_was_sent_twice_does_not_answer_the_next_question() {
+    let h = Harness::start().await;
+    let task = claimed(&h, json!({})).await;
+    assert_eq!(signal_by_name(&h, &task, "approve").await, SignalEffect::Buffered);
+    assert!(matches!(h.must::<Suspend>(suspend_args(&task, json!({}))).await, Suspended::Suspended { .. }));
     h.finish().await;
 }
 
