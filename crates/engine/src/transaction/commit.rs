@@ -239,7 +239,9 @@ impl Tries {
             self.use_cache = false;
             return Ok(false);
         }
-        if refusal.is_some_and(|error| error.code == Code::Internal) && transactor.is_torn(&tx).await? {
+        // So is what documents of different moments say together: a journal may have gone on under another lease.
+        let doubtful = |error: &Error| matches!(error.code, Code::Internal | Code::JournalConflict);
+        if refusal.is_some_and(doubtful) && transactor.is_torn(&tx).await? {
             transactor.back_off(attempt).await;
             return Ok(false);
         }
