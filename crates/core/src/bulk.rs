@@ -282,10 +282,12 @@ impl BulkJob {
     }
 
     /// The part of a partition has had a turn, and may have the next one so much later. A report that is older than what
-    /// is known changes nothing.
+    /// is known changes nothing. One that is the last of its part is never older: if it counts fewer turns, the partition
+    /// forgot some, and no later report will come.
     pub fn take_turn(&mut self, report: &BulkReport, kept_ms: i64, now: i64) {
         let part = &report.part;
-        if self.has_ended() || report.partition != self.partition || part.turn < self.turn {
+        let is_old = part.turn < self.turn && !part.finished;
+        if self.has_ended() || report.partition != self.partition || is_old {
             return;
         }
         let now = self.mark_updated(now);
@@ -474,6 +476,16 @@ mod tests {
         }
         assert_eq!((job.state, job.counts().done, job.ended_at), (BulkState::Completed, 2, 1_020));
         assert_eq!(job.next_at, 1_020 + limits::BULK_KEPT_MIN_MS);
+    }
+
+    #[test]
+    fn a_part_that_ended_after_fewer_turns_than_are_known_moves_the_job_on() {
+        let mut job = job(10, 0..1);
+        let begun = BulkPart::begin(&job, 1_000, 1_000);
+        job.take_turn(&report(0, &BulkPart { turn: 5, ..begun.clone() }), 0, 1_100);
+        // The partition forgot its turns, and found nothing to do when it began anew.
+        job.take_turn(&report(0, &BulkPart { turn: 1, finished: true, ..begun }), 0, 1_200);
+        assert_eq!(job.state, BulkState::Completed);
     }
 
     #[test]

@@ -266,9 +266,11 @@ impl Command for TakeReport<'_> {
         let mut job = loaded.document;
         let before = job.clone();
         job.take_turn(&self.report, self.kept_ms, tx.now);
-        if job != before {
-            tx.save(&job);
+        if job == before {
+            // Another engine is ahead of this one, or the partition forgot turns that the job knows of.
+            return Ok(Turn::At(job.next_at.max(tx.now + RETRY_MS)));
         }
+        tx.save(&job);
         Ok(if job.next_at > tx.now { Turn::At(job.next_at) } else { Turn::Next })
     }
 }
