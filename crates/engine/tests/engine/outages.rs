@@ -62,6 +62,24 @@ fn hang() -> Plan {
     Plan { before: Some(Box::pin(std::future::pending())), ..Plan::default() }
 }
 
+/// From now on these calls get that plan; says how many there were so far.
+fn trouble_with(
+    trouble: &Trouble,
+    meant: impl Fn(&Call<'_>) -> bool + Send + 'static,
+    plan: impl Fn() -> Plan + Send + 'static,
+) -> Arc<AtomicUsize> {
+    let met = Arc::new(AtomicUsize::new(0));
+    let counted = met.clone();
+    trouble.begin(move |call| {
+        if !meant(&call) {
+            return Plan::default();
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+        plan()
+    });
+    met
+}
+
 fn args(more: Value) -> Value {
     let mut args = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 1_000, "max_tasks": 40 });
     args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -84,16 +102,7 @@ async fn claim_many(h: &Harness, wanted: usize) -> Vec<Task> {
 
 /// The unreadable part of the store, and the counter of the calls to it.
 fn outage(trouble: &Trouble, plan: impl Fn() -> Plan + Send + 'static) -> Arc<AtomicUsize> {
-    let calls = Arc::new(AtomicUsize::new(0));
-    let counted = calls.clone();
-    trouble.begin(move |call| {
-        if is_of(&call, SICK) {
-            counted.fetch_add(1, Ordering::SeqCst);
-            return plan();
-        }
-        Plan::default()
-    });
-    calls
+    trouble_with(trouble, |call| is_of(call, SICK), plan)
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,15 +209,7 @@ async fn an_outage_of_everything_costs_one_read_of_a_queue_a_second() {
     let (h, trouble) = Harness::with_trouble(single()).await;
     h.submit(json!({})).await;
     let other = h.second().await;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let counted = reads.clone();
-    trouble.begin(move |call| {
-        if reads_a_queue(&call) {
-            counted.fetch_add(1, Ordering::SeqCst);
-            return Fault::Unavailable.into();
-        }
-        Plan::default()
-    });
+    let reads = trouble_with(&trouble, reads_a_queue, || Fault::Unavailable.into());
     let claims = (0..8).map(|number| {
         let more = json!({ "instance_id": format!("w-{number}"), "wait_ms": 20_000 });
         other.call::<Claim>(args(more))
@@ -356,15 +357,7 @@ async fn a_claim_has_few_reads_under_way_however_long_they_take() {
     let (h, trouble) = Harness::with_trouble(single()).await;
     submit_keys(&h, 900).await;
     let other = h.second().await;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let counted = reads.clone();
-    trouble.begin(move |call| {
-        if reads_a_queue(&call) {
-            counted.fetch_add(1, Ordering::SeqCst);
-            return hang();
-        }
-        Plan::default()
-    });
+    let reads = trouble_with(&trouble, reads_a_queue, hang);
     assert_eq!(other.refused::<Claim>(args(json!({ "wait_ms": 1_000, "max_tasks": 1 }))).await, Code::Unavailable);
     let begun = reads.load(Ordering::SeqCst);
     assert!((1..=64).contains(&begun), "{begun} reads in a second");
@@ -380,15 +373,7 @@ async fn a_partition_whose_reads_hang_holds_up_no_healthy_work_however_many_queu
     let in_sick = queued_in_sick(&h);
     assert!(in_sick > 150, "{in_sick} of 900");
     let other = h.second().await;
-    let reads = Arc::new(AtomicUsize::new(0));
-    let counted = reads.clone();
-    trouble.begin(move |call| {
-        if is_of(&call, SICK) && reads_a_queue(&call) {
-            counted.fetch_add(1, Ordering::SeqCst);
-            return hang();
-        }
-        Plan::default()
-    });
+    let reads = trouble_with(&trouble, |call| is_of(call, SICK) && reads_a_queue(call), hang);
     let began = Instant::now();
     let tasks = claim_many(&other, 900 - in_sick).await;
     assert!(tasks.iter().all(|task| task.execution_id.partition() != SICK));
