@@ -74,28 +74,31 @@ impl Reader {
 
     async fn answer_all(&self, client: &Object, partition: Partition, queries: &[Query]) -> Result<Vec<(i64, Answer)>> {
         let this = i32::try_from(partition.ordinal()).expect("ordinals stay below four times 65,536");
-        let others = try_join_all(queries.iter().map(|query| async move {
-            match query {
-                Query::Count { .. } => Ok(None),
-                other => self.answer(client, partition, this, other).await.map(Some),
-            }
-        }));
+        let others = try_join_all(queries.iter().map(|query| self.answer(client, partition, this, query)));
         let (others, counts) = try_join(others, self.counts(client, this, queries)).await?;
         let mut counts = counts.into_iter();
         others.into_iter().map(|answered| answered.or_else(|| counts.next()).ok_or_else(nothing)).collect()
     }
 
-    async fn answer(&self, client: &Object, partition: Partition, this: i32, query: &Query) -> Result<(i64, Answer)> {
-        match query {
+    /// The answer to one query, unless it counts: all counts are answered together.
+    async fn answer(
+        &self,
+        client: &Object,
+        partition: Partition,
+        this: i32,
+        query: &Query,
+    ) -> Result<Option<(i64, Answer)>> {
+        let answered = match query {
             Query::Documents(keys) => self.documents(client, this, keys).await,
             Query::Blobs(keys) => self.blobs(client, this, keys).await,
             Query::Scan(scan) => self.scan(client, this, scan).await,
-            Query::Count { .. } => Err(nothing()),
+            Query::Count { .. } => return Ok(None),
             Query::Indexes { prefix, after, limit } => {
                 self.indexes(client, this, (prefix, after.as_ref()), *limit).await
             }
             Query::Log { log, start, limit } => self.log(client, partition, this, log, *start, *limit).await,
-        }
+        };
+        answered.map(Some)
     }
 
     /// The answers to those queries that count, in one statement: whoever counts asks for many counts at once.
