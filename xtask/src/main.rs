@@ -195,8 +195,12 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The variables that cargo set for us must not reach it again: some packages would be built anew for it.
+/// The variables that cargo set for us must not reach it again: some packages would be built anew for it. Where nobody
+/// builds a second time nothing is kept for that: it would take more of the disk than everything else.
 fn plain(command: &mut Command) -> &mut Command {
+    if std::env::var_os("CI").is_some() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);

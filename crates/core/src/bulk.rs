@@ -282,11 +282,12 @@ impl BulkJob {
     }
 
     /// The part of a partition has had a turn, and may have the next one so much later. A report that is older than what
-    /// is known changes nothing. One that is the last of its part is never older: if it counts fewer turns, the partition
-    /// forgot some, and no later report will come.
+    /// is known changes nothing. The last report of a part may count fewer turns than the job knew when it asked: then the
+    /// partition forgot some, and no later report will come.
     pub fn take_turn(&mut self, report: &BulkReport, kept_ms: i64, now: i64) {
         let part = &report.part;
-        let is_old = part.turn < self.turn && !part.finished;
+        let forgot = part.finished && report.known_turn == self.turn;
+        let is_old = part.turn < self.turn && !forgot;
         if self.has_ended() || report.partition != self.partition || is_old {
             return;
         }
@@ -326,6 +327,8 @@ impl BulkJob {
 pub struct BulkReport {
     /// The number of its partition.
     pub partition: u32,
+    /// The turns that the job knew of when it asked.
+    pub known_turn: u64,
     /// The part as it is now.
     pub part: BulkPart,
     /// How long the next turn has to wait.
@@ -456,7 +459,7 @@ mod tests {
     }
 
     fn report(partition: u32, part: &BulkPart) -> BulkReport {
-        BulkReport { partition, part: part.clone(), wait_ms: 0 }
+        BulkReport { partition, known_turn: 0, part: part.clone(), wait_ms: 0 }
     }
 
     #[test]
@@ -484,7 +487,10 @@ mod tests {
         let begun = BulkPart::begin(&job, 1_000, 1_000);
         job.take_turn(&report(0, &BulkPart { turn: 5, ..begun.clone() }), 0, 1_100);
         // The partition forgot its turns, and found nothing to do when it began anew.
-        job.take_turn(&report(0, &BulkPart { turn: 1, finished: true, ..begun }), 0, 1_200);
+        let last = report(0, &BulkPart { turn: 1, finished: true, ..begun });
+        job.take_turn(&last, 0, 1_200);
+        assert_eq!(job.turn, 5, "whoever asked before those turns is late");
+        job.take_turn(&BulkReport { known_turn: 5, ..last }, 0, 1_200);
         assert_eq!(job.state, BulkState::Completed);
     }
 

@@ -125,6 +125,7 @@ impl Bulk {
             // It has no partition to go through: what it is about does not exist here.
             _ => BulkReport {
                 partition: job.partition,
+                known_turn: job.turn,
                 part: BulkPart { finished: true, ..BulkPart::begin(&job, 0, 0) },
                 wait_ms: 0,
             },
@@ -358,7 +359,7 @@ impl PartTurn<'_> {
     }
 
     fn report(&self, tx: &Tx<'_>, part: BulkPart, wait_ms: i64) -> BulkReport {
-        BulkReport { partition: u32::from(tx.partition.number), part, wait_ms }
+        BulkReport { partition: u32::from(tx.partition.number), known_turn: self.job.turn, part, wait_ms }
     }
 
     /// Changes the next matches, as many as a turn takes. Where few match, a turn looks at many.

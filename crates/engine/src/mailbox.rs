@@ -53,8 +53,8 @@ async fn substituted(tx: &mut Tx<'_>, mut fresh: Waitpoint) -> Result<StepWaitpo
 
 /// Signals that were sent by name before the execution suspended, as far as its suspension asks for them. They wait at
 /// mailboxes until then, and count as if they had come to the waitpoint of the suspension. A question to people takes none:
-/// an approval that was sent twice must not answer the next question, too. Where no signal was ever accepted nothing is
-/// read.
+/// an approval that was sent twice must not answer the next question, too. Neither does one with a schema, which might not
+/// fit them. Where no signal was ever accepted nothing is read.
 pub(crate) async fn take_early(
     tx: &mut Tx<'_>,
     execution: &Execution,
@@ -62,7 +62,9 @@ pub(crate) async fn take_early(
     waitpoint: WaitpointId,
 ) -> Result<Vec<SignalFact>> {
     let mut trial = Suspension::new(request.clone(), tx.now)?;
-    if execution.signals == 0 || trial.takes_decisions() {
+    // A journal that begins anew counts its signals anew, and keeps those that no wait has taken.
+    let none_came = execution.signals == 0 && execution.generation == 0;
+    if none_came || trial.takes_decisions() || !request.ask.schema.is_empty() {
         return Ok(Vec::new());
     }
     let mut mailboxes = pending(tx, execution).await?;

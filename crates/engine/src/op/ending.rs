@@ -367,7 +367,11 @@ impl SuspendExecution<'_> {
             };
             let waitpoint = Waitpoint::active(new, tx.now)?;
             tx.create(&waitpoint);
-            let early = mailbox::take_early(tx, execution, request, waitpoint.id).await?;
+            // A suspension that is satisfied at once keeps its lease. Only by its key is a repeat of the call known then.
+            let early = match self.args.idempotency_key {
+                Some(_) => mailbox::take_early(tx, execution, request, waitpoint.id).await?,
+                None => Vec::new(),
+            };
             return Ok((vec![waitpoint], early));
         }
         let ids = &self.args.waitpoint_ids;

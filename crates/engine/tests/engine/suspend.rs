@@ -8,7 +8,7 @@ use ff_core::lease::ClaimKind;
 use ff_core::op::suspend::Outcome as Suspended;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CloseWaitpoint, Complete, CreatePendingWaitpoint, DeliverSignal, GetExecution, GetWaitpointToken,
+    CloseWaitpoint, Complete, ContinueAsNew, CreatePendingWaitpoint, DeliverSignal, GetExecution, GetWaitpointToken,
     ListPendingWaitpoints, ListResumeSignals, ResumeExecution, RotateWaitpointSecret, Suspend,
 };
 use ff_core::{
@@ -181,7 +181,7 @@ async fn a_signal_by_name_that_came_too_early_satisfies_the_suspension_that_asks
     let h = Harness::start().await;
     let waits = |names: &[&str]| {
         let all: Vec<Value> = names.iter().map(|name| json!({ "name": name })).collect();
-        json!({ "condition": { "all": all }, "reason": "signal" })
+        json!({ "condition": { "all": all }, "reason": "signal", "idempotency_key": names.join("+") })
     };
     let task = claimed(&h, json!({})).await;
     assert_eq!(signal_by_name(&h, &task, "other").await, SignalEffect::Buffered);
@@ -198,6 +198,42 @@ async fn a_signal_by_name_that_came_too_early_satisfies_the_suspension_that_asks
         h.claim().await.unwrap().resume_signals.into_iter().map(|signal| signal.name).collect();
     names.sort();
     assert_eq!(names, ["go", "other"]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_early_signal_waits_for_a_suspension_that_can_use_it() {
+    let h = Harness::start().await;
+    let go = json!({ "condition": { "all": [{ "name": "go" }] }, "reason": "signal" });
+    let asked = merged(go.clone(), json!({ "idempotency_key": "asked", "schema": { "type": "object" } }));
+    // A repeat of a call without a key could not be told from a new one, and a signal without payload fits no schema.
+    for unable in [go.clone(), asked] {
+        let task = claimed(&h, json!({})).await;
+        assert_eq!(signal_by_name(&h, &task, "go").await, SignalEffect::Buffered);
+        let waiting = suspend(&h, task, unable).await;
+        h.must::<ResumeExecution>(json!({ "execution_id": waiting.id })).await;
+        let task = h.claim().await.unwrap();
+        let call = suspend_args(&task, merged(go.clone(), json!({ "idempotency_key": "able" })));
+        let satisfied = h.must::<Suspend>(call).await;
+        assert!(matches!(satisfied, Suspended::AlreadySatisfied { .. }), "{satisfied:?}");
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_early_signal_outlives_the_journal_that_it_came_to() {
+    let h = Harness::start().await;
+    let task = claimed(&h, json!({})).await;
+    assert_eq!(signal_by_name(&h, &task, "go").await, SignalEffect::Buffered);
+    let onward = json!({
+        "execution_id": task.execution_id, "fence": task.fence, "input": { "round": 1 },
+    });
+    h.must::<ContinueAsNew>(onward).await;
+    let task = h.claim().await.unwrap();
+    let call = json!({ "condition": { "all": [{ "name": "go" }] }, "reason": "signal", "idempotency_key": "go" });
+    let satisfied = h.must::<Suspend>(suspend_args(&task, call)).await;
+    assert!(matches!(satisfied, Suspended::AlreadySatisfied { .. }), "{satisfied:?}");
     h.finish().await;
 }
 
