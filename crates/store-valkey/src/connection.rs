@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::Tier;
 use crate::joint::{Joining, Joint, Part};
 use crate::resp::{Frame, command, take_frame};
-use crate::transport::{DialError, Dialer, Duplex};
+use crate::transport::{DialError, Dialer, Duplex, Line};
 
 /// Requests that may wait for a connection before callers wait for room.
 const QUEUE: usize = 4_096;
@@ -97,17 +97,23 @@ pub(crate) struct Request {
     pub(crate) alone: bool,
     /// Answer only when what the tier promises is confirmed.
     pub(crate) confirmed: bool,
+    /// It asks for the server, not for its data: also one that is not known to be in charge may be asked.
+    pub(crate) about_server: bool,
 }
 
 impl Request {
+    /// A command about the server itself.
     pub(crate) fn plain(bytes: Bytes) -> Self {
-        Self { body: Body::Command(bytes), asking: false, alone: true, confirmed: false }
+        Self { body: Body::Command(bytes), asking: false, alone: true, confirmed: false, about_server: true }
     }
 }
 
-/// Whether a server can be reached, as all connections to it found.
+/// Whether a server can be reached, as all connections to it found, and which of its processes is in charge.
 #[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<Option<Outage>>);
+pub(crate) struct Health {
+    outage: Mutex<Option<Outage>>,
+    trusted: Mutex<Option<String>>,
+}
 
 #[derive(Debug, Clone)]
 struct Outage {
@@ -135,8 +141,21 @@ impl Health {
         self.outage().as_ref().map(|outage| outage.why.clone())
     }
 
+    /// This process was found to be in charge. Another one at the same address, after a restart, may have lost its data
+    /// while another server took over.
+    pub(crate) fn trust(&self, run_id: &str) {
+        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        if trusted.as_deref() != Some(run_id) {
+            *trusted = Some(run_id.to_owned());
+        }
+    }
+
+    fn trusts(&self, run_id: &str) -> bool {
+        self.trusted.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(run_id)
+    }
+
     fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,10 +232,11 @@ impl Actor {
                 return;
             }
             match self.dial(&mut waiting).await {
-                Ok(stream) => {
+                Ok(line) => {
                     backoff = BACKOFF_MIN;
                     self.health.reached();
-                    let session = Session::new(stream, self.dialer.clone());
+                    let unproven = line.run_id.map(|run_id| Unproven { run_id, health: self.health.clone() });
+                    let session = Session::new(line.stream, self.dialer.clone(), unproven);
                     match session.serve(&mut self.requests, &mut waiting).await {
                         End::Closed => return,
                         End::Broken(why) => tracing::debug!(address = self.address, why, "connection lost"),
@@ -233,7 +253,7 @@ impl Actor {
     }
 
     /// Connects. Callers wait for that only if the server could be reached the last time.
-    async fn dial(&mut self, waiting: &mut Vec<(Request, Answer)>) -> Result<Box<dyn Duplex>, DialError> {
+    async fn dial(&mut self, waiting: &mut Vec<(Request, Answer)>) -> Result<Line, DialError> {
         let mut dialing = std::pin::pin!(self.dialer.dial(&self.address));
         let mut open = true;
         loop {
@@ -344,10 +364,18 @@ impl Pending {
     }
 }
 
+/// A process that may not be the one that was found to be in charge.
+struct Unproven {
+    run_id: String,
+    health: Arc<Health>,
+}
+
 /// The life of one socket.
 struct Session {
     stream: Box<dyn Duplex>,
     dialer: Arc<Dialer>,
+    /// Until the process at the other end is known to be in charge.
+    unproven: Option<Unproven>,
     pending: VecDeque<Pending>,
     /// Answers of the group that the pending confirmations are about.
     held: Vec<(Answer, Frame)>,
@@ -362,10 +390,11 @@ struct Session {
 }
 
 impl Session {
-    fn new(stream: Box<dyn Duplex>, dialer: Arc<Dialer>) -> Self {
+    fn new(stream: Box<dyn Duplex>, dialer: Arc<Dialer>, unproven: Option<Unproven>) -> Self {
         Self {
             stream,
             dialer,
+            unproven,
             pending: VecDeque::new(),
             held: Vec::new(),
             unconfirmed: None,
@@ -445,6 +474,9 @@ impl Session {
 
     /// Moves requests to the outbox, commits in shared calls, and, if one of them asks for it, a WAIT behind them.
     fn enqueue(&mut self, waiting: &mut Vec<(Request, Answer)>) {
+        if self.unproven.as_ref().is_some_and(|process| process.health.trusts(&process.run_id)) {
+            self.unproven = None;
+        }
         let options = &self.dialer.options;
         let deadline = Instant::now() + options.request_timeout;
         let mut wait = false;
@@ -454,7 +486,13 @@ impl Session {
                 // The caller gave up before anything was sent: nobody would know of the effect.
                 continue;
             }
-            let Request { body, asking, alone, confirmed } = request;
+            let Request { body, asking, alone, confirmed, about_server } = request;
+            if self.unproven.is_some() && !about_server {
+                let why = "the server was restarted, and is not known to be the primary yet";
+                // A caller that has gone away needs no answer.
+                let _ = answer.send(Err(CallError::NotSent(why.into())));
+                continue;
+            }
             wait |= confirmed;
             if asking {
                 self.outbox.extend_from_slice(&command(&[b"ASKING"]));

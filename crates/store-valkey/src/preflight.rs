@@ -50,7 +50,7 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
 }
 
 async fn try_call(node: &Node, partition: Partition, body: Body) -> Result<()> {
-    let request = Request { body, asking: false, alone: true, confirmed: false };
+    let request = Request { body, asking: false, alone: true, confirmed: false, about_server: true };
     match node.call(slot_of(partition), request).await {
         Ok(Frame::Error(text)) => {
             let at_node = format!("{}: {text}", node.address);

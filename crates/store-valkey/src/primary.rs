@@ -6,6 +6,9 @@
 //! equal because nobody was there to write one down, a server that continues another's history follows it, and then more
 //! of the history wins. A process never goes back to a smaller number than it has seen, except to a server that carries
 //! on the history of the one it used.
+//!
+//! A server that was restarted may have lost what it held. Its new process is asked for nothing before it was taken here,
+//! and it is not taken while another server may still have what it lost.
 
 use std::sync::PoisonError;
 
@@ -16,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::connection::{CallError, Request};
 use crate::resp::{Frame, command};
 use crate::topology::{Node, SLOTS, Shard, Topology, address_of, ask};
+use crate::transport::info_field;
 
 /// A primary that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,33 +56,62 @@ impl Sighting {
     }
 }
 
+/// What a server says of itself.
+enum Seen {
+    Primary(Sighting),
+    /// A replica, and the number of the reign that its data speaks of.
+    Replica(u64),
+}
+
+/// What the servers that do not call themselves primary may have.
+#[derive(Debug, Clone, Copy, Default)]
+struct Others {
+    /// One of them gave no answer.
+    unheard: bool,
+    /// The largest number among the replicas.
+    number: u64,
+}
+
 /// Asks all servers, and takes one that may be the primary.
 pub(crate) async fn find(topology: &Topology) -> Result<Vec<Shard>> {
     let known = topology.reign.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut asking = JoinSet::new();
     for node in topology.candidates() {
-        asking.spawn(async move { look(&node).await.map(|sighting| (node, sighting)) });
+        asking.spawn(async move { (look(&node).await, node) });
     }
     let (mut last, mut primaries) = (StoreError::Unavailable("no server to ask".into()), Vec::new());
-    for answer in asking.join_all().await {
+    let mut others = Others::default();
+    for (answer, node) in asking.join_all().await {
         match answer {
-            Ok(found) => primaries.push(found),
+            Ok(Seen::Primary(sighting)) => primaries.push((node, sighting)),
+            Ok(Seen::Replica(number)) => {
+                others.number = others.number.max(number);
+                last = StoreError::ReadOnly(format!("{} is a replica", node.address));
+            }
             Err(error @ StoreError::Config(_)) => return Err(error),
-            // That a server is a replica says more than that another is away.
-            Err(error) if !matches!(last, StoreError::ReadOnly(_)) => last = error,
-            Err(_) => {}
+            Err(error) => {
+                others.unheard = true;
+                // That a server is a replica says more than that another is away.
+                if !matches!(last, StoreError::ReadOnly(_)) {
+                    last = error;
+                }
+            }
         }
     }
     let sightings: Vec<&Sighting> = primaries.iter().map(|(_, sighting)| sighting).collect();
-    let at = match choose(&sightings, known.as_ref()) {
+    let at = match choose(&sightings, known.as_ref(), others) {
         Choice::Take(at) => at,
         Choice::Nobody => return Err(last),
         Choice::Stale(address) => {
-            let why = format!("{address} calls itself primary, with data of before another took over; it is not used");
+            let why = format!(
+                "{address} calls itself primary, without the data of the last one; it is not used while another server \
+                 may have it"
+            );
             return Err(StoreError::Unavailable(why));
         }
     };
     let (node, sighting) = primaries.swap_remove(at);
+    node.trust(&sighting.run_id);
     if !topology.only_looks {
         let reign = write_down(&node, &sighting, known.as_ref()).await?;
         *topology.reign.lock().unwrap_or_else(PoisonError::into_inner) = Some(reign);
@@ -95,12 +128,13 @@ enum Choice {
     Stale(String),
 }
 
-fn choose(sightings: &[&Sighting], known: Option<&Reign>) -> Choice {
+fn choose(sightings: &[&Sighting], known: Option<&Reign>, others: Others) -> Choice {
     let may_be = |sighting: &Sighting| match known {
         None => true,
-        // The server in use, also after a restart: what it lost, nobody has.
         Some(known) => {
-            sighting.address == known.address
+            // After a restart that lost something, the server in use is taken if nobody has what it lost.
+            let nobody_has = !others.unheard && others.number < known.number;
+            (sighting.address == known.address && (sighting.run_id == known.run_id || nobody_has))
                 || sighting.number() >= known.number
                 || (sighting.carries_on(&known.history) && sighting.run_id != known.run_id)
         }
@@ -151,15 +185,14 @@ async fn write_down(node: &Node, sighting: &Sighting, known: Option<&Reign>) -> 
     }
 }
 
-/// What a server says of itself, if it calls itself primary.
-async fn look(node: &Node) -> Result<Sighting> {
+async fn look(node: &Node) -> Result<Seen> {
     let unavailable = |why: String| StoreError::Unavailable(format!("{}: {why}", node.address));
     let replicas = match ask(node, &[b"ROLE"]).await? {
         Frame::Array(role) if role.first().and_then(Frame::text) == Some("master") => {
             let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
             replicas.into_iter().filter_map(|replica| address_of(&node.address, replica)).collect()
         }
-        Frame::Array(_) => return Err(StoreError::ReadOnly(format!("{} is a replica", node.address))),
+        Frame::Array(_) => return Ok(Seen::Replica(written(node).await?.map_or(0, |(number, _)| number))),
         Frame::Error(text) => return Err(unavailable(text)),
         _ => return Err(unavailable("it has no role".into())),
     };
@@ -167,30 +200,31 @@ async fn look(node: &Node) -> Result<Sighting> {
         Frame::Bulk(text) => String::from_utf8(text.into()).map_err(|_| unavailable("INFO is not text".into()))?,
         other => return Err(unavailable(format!("INFO gave {other:?}"))),
     };
-    let field = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.map(|value| value.trim_end().to_owned()).unwrap_or_default()
-    };
+    let field = |name: &str| info_field(&info, name).unwrap_or_default().to_owned();
     if field("cluster_enabled") == "1" {
         let why = format!("{} is part of a cluster: add cluster=true to the address", node.address);
         return Err(StoreError::Config(why));
     }
-    let written = match ask(node, &[b"GET", &key()]).await? {
-        Frame::Bulk(text) => std::str::from_utf8(&text).ok().and_then(parse_written),
-        Frame::Error(text) => {
-            return Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)));
-        }
-        _ => None,
-    };
-    Ok(Sighting {
+    Ok(Seen::Primary(Sighting {
         address: node.address.clone(),
         replicas,
         run_id: field("run_id"),
         history: field("master_replid"),
         continues: field("master_replid2"),
         offset: field("master_repl_offset").parse().unwrap_or(0),
-        written,
-    })
+        written: written(node).await?,
+    }))
+}
+
+/// The reign that the data of a server speaks of.
+async fn written(node: &Node) -> Result<Option<(u64, String)>> {
+    match ask(node, &[b"GET", &key()]).await? {
+        Frame::Bulk(text) => Ok(std::str::from_utf8(&text).ok().and_then(parse_written)),
+        Frame::Error(text) => {
+            Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn parse_written(text: &str) -> Option<(u64, String)> {
@@ -201,6 +235,8 @@ fn parse_written(text: &str) -> Option<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALL_HEARD: Others = Others { unheard: false, number: 0 };
 
     fn sighting(address: &str, written: Option<(u64, &str)>) -> Sighting {
         Sighting {
@@ -222,15 +258,15 @@ mod tests {
     #[test]
     fn of_two_primaries_the_later_reign_is_taken() {
         let (old, new) = (sighting("a", Some((1, "run-a"))), sighting("b", Some((2, "run-b"))));
-        assert_eq!(choose(&[&old, &new], None), Choice::Take(1));
-        assert_eq!(choose(&[&new, &old], Some(&known(1, "a"))), Choice::Take(0));
+        assert_eq!(choose(&[&old, &new], None, ALL_HEARD), Choice::Take(1));
+        assert_eq!(choose(&[&new, &old], Some(&known(1, "a")), ALL_HEARD), Choice::Take(0));
     }
 
     #[test]
     fn a_primary_of_before_is_not_taken_when_it_is_the_only_one_that_answers() {
         let old = sighting("a", Some((1, "run-a")));
-        assert_eq!(choose(&[&old], Some(&known(2, "b"))), Choice::Stale("a".into()));
-        assert_eq!(choose(&[&old], None), Choice::Take(0), "nobody knows better");
+        assert_eq!(choose(&[&old], Some(&known(2, "b")), ALL_HEARD), Choice::Stale("a".into()));
+        assert_eq!(choose(&[&old], None, ALL_HEARD), Choice::Take(0), "nobody knows better");
     }
 
     #[test]
@@ -238,17 +274,28 @@ mod tests {
         let old = sighting("a", Some((1, "run-a")));
         let mut new = sighting("b", Some((1, "run-a")));
         new.continues = old.history.clone();
-        assert_eq!(choose(&[&old, &new], None), Choice::Take(1));
+        assert_eq!(choose(&[&old, &new], None, ALL_HEARD), Choice::Take(1));
         // Also where the last reign did not reach it.
         new.written = None;
-        assert_eq!(choose(&[&new], Some(&known(7, "a"))), Choice::Take(0));
+        assert_eq!(choose(&[&new], Some(&known(7, "a")), ALL_HEARD), Choice::Take(0));
     }
 
     #[test]
     fn a_server_that_restarted_is_the_same_server() {
-        let mut restarted = sighting("a", None);
+        let mut restarted = sighting("a", Some((3, "run-a")));
         restarted.run_id = "another".into();
-        assert_eq!(choose(&[&restarted], Some(&known(3, "a"))), Choice::Take(0));
-        assert_eq!(choose(&[], Some(&known(3, "a"))), Choice::Nobody);
+        let unheard = Others { unheard: true, number: 0 };
+        assert_eq!(choose(&[&restarted], Some(&known(3, "a")), unheard), Choice::Take(0));
+        assert_eq!(choose(&[], Some(&known(3, "a")), ALL_HEARD), Choice::Nobody);
+    }
+
+    #[test]
+    fn a_server_that_lost_its_data_is_taken_when_nobody_has_it() {
+        let mut bare = sighting("a", None);
+        (bare.run_id, bare.history) = ("another".into(), "new".into());
+        let chosen = |others| choose(&[&bare], Some(&known(3, "a")), others);
+        assert_eq!(chosen(Others { unheard: true, number: 0 }), Choice::Stale("a".into()));
+        assert_eq!(chosen(Others { unheard: false, number: 3 }), Choice::Stale("a".into()));
+        assert_eq!(chosen(ALL_HEARD), Choice::Take(0), "what it lost, nobody has");
     }
 }

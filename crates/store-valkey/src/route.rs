@@ -109,7 +109,7 @@ async fn call_until(
         let target = redirect.take().or_else(|| topology.map().primary(slot).map(|node| (node.clone(), false)));
         let step = match target {
             Some((node, asking)) => {
-                let request = Request { body: body.clone(), asking, alone, confirmed };
+                let request = Request { body: body.clone(), asking, alone, confirmed, about_server: false };
                 let answer = node.call(slot, request).await;
                 attempt(topology, &node, answer, Attempted { body, alone: std::mem::replace(&mut alone, true) }).await
             }

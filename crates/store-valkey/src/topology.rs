@@ -75,6 +75,11 @@ impl Node {
         self.health.unreachable_for()
     }
 
+    /// This process of the server was found to be in charge.
+    pub(crate) fn trust(&self, run_id: &str) {
+        self.health.trust(run_id);
+    }
+
     /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
     pub(crate) async fn call(&self, slot: u16, request: Request) -> std::result::Result<Frame, CallError> {
         let pool = match Purpose::of(&request.body) {

@@ -37,6 +37,14 @@ impl std::fmt::Display for DialError {
     }
 }
 
+/// A connection that is ready for commands.
+pub(crate) struct Line {
+    pub(crate) stream: Box<dyn Duplex>,
+    /// The server's process, which has another name after each start. Asked for only where another server may have
+    /// taken over meanwhile.
+    pub(crate) run_id: Option<String>,
+}
+
 /// Makes connections that are ready for commands.
 pub(crate) struct Dialer {
     pub(crate) options: Arc<Options>,
@@ -51,7 +59,7 @@ impl Dialer {
 
     /// Connects, authenticates and exchanges a PING, in the time of one request: a server that has stopped still accepts
     /// connections.
-    pub(crate) async fn dial(&self, address: &str) -> std::result::Result<Box<dyn Duplex>, DialError> {
+    pub(crate) async fn dial(&self, address: &str) -> std::result::Result<Line, DialError> {
         let patience = self.options.connect_timeout.min(self.options.request_timeout);
         match timeout(patience, self.handshake(address)).await {
             Ok(result) => result,
@@ -59,7 +67,7 @@ impl Dialer {
         }
     }
 
-    async fn handshake(&self, address: &str) -> std::result::Result<Box<dyn Duplex>, DialError> {
+    async fn handshake(&self, address: &str) -> std::result::Result<Line, DialError> {
         let unreachable = |why: std::io::Error| DialError::Unreachable(format!("{address}: {why}"));
         let tcp = TcpStream::connect(address).await.map_err(unreachable)?;
         tcp.set_nodelay(true).map_err(unreachable)?;
@@ -84,11 +92,16 @@ impl Dialer {
         }
         match exchange(&mut stream, &command(&[b"PING"])).await.map_err(unreachable)? {
             Frame::Error(text) if matches!(Refusal::parse(&text), Refusal::Denied) => {
-                Err(DialError::Denied(format!("{address}: {text}")))
+                return Err(DialError::Denied(format!("{address}: {text}")));
             }
             // A server that is loading answers PING with an error, and calls with the same: they wait for it.
-            _ => Ok(stream),
+            _ => tracing::trace!(address, "reached"),
         }
+        let run_id = match self.options.may_change_hands() {
+            true => Some(run_id(&mut stream).await.map_err(unreachable)?),
+            false => None,
+        };
+        Ok(Line { stream, run_id })
     }
 }
 
@@ -104,6 +117,18 @@ async fn exchange(stream: &mut Box<dyn Duplex>, request: &[u8]) -> std::io::Resu
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
+}
+
+/// The name of the process at the other end.
+async fn run_id(stream: &mut Box<dyn Duplex>) -> std::io::Result<String> {
+    let info = exchange(stream, &command(&[b"INFO", b"server"])).await?;
+    let run_id = info.text().and_then(|info| info_field(info, "run_id"));
+    run_id.map(str::to_owned).ok_or_else(|| std::io::Error::other(format!("INFO names no process: {info:?}")))
+}
+
+/// A field of an answer of INFO.
+pub(crate) fn info_field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim_end)
 }
 
 fn server_name(address: &str) -> Option<ServerName<'static>> {

@@ -154,6 +154,11 @@ impl Options {
         self.replicas > 0
     }
 
+    /// Whether one of several servers is in charge, and another may be next.
+    pub(crate) fn may_change_hands(&self) -> bool {
+        !self.cluster && self.hosts.len() > 1
+    }
+
     /// Whether a commit is followed by a question whose answer confirms what the tier promises.
     pub(crate) fn confirms(&self) -> bool {
         self.waits() || self.tier == Tier::Fsynced

@@ -300,7 +300,7 @@ impl Listener {
         stood: &mut bool,
         standing: &Notify,
     ) -> std::result::Result<(), String> {
-        let mut stream = topology.dialer.dial(address).await.map_err(|why| why.to_string())?;
+        let mut stream = topology.dialer.dial(address).await.map_err(|why| why.to_string())?.stream;
         let verb: &[u8] = if self.sharded { b"SSUBSCRIBE" } else { b"SUBSCRIBE" };
         let requests: Vec<u8> = self.channels.iter().flat_map(|channel| command(&[verb, channel])).collect();
         stream.write_all(&requests).await.map_err(|why| why.to_string())?;

@@ -71,3 +71,63 @@ async fn a_primary_that_comes_back_after_a_failover_is_not_taken() {
         assert!(has(&new, &last) && !has(&old, &last));
     }
 }
+
+/// Restarts a server without what it held.
+async fn restarted(mut server: Server) -> Server {
+    let restart = move || {
+        server.kill();
+        server.restart();
+        server
+    };
+    tokio::task::spawn_blocking(restart).await.expect("it starts again")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_lost_everything_is_not_read_after_another_took_over() {
+    let (old, new) = (Server::start(), Server::start());
+    new.follow(&old);
+    let store = open(&format!("valkey://{},{}", old.address(), new.address())).await;
+    let before = create(&store).await;
+    wait_until("the replica has it", || has(&new, &before));
+    new.promote();
+    let (reader, key) = (store.clone(), before.clone());
+    let reading = tokio::spawn(async move {
+        for at in 0_u32.. {
+            let read = reader.documents(HERE, vec![key.clone()]).await;
+            assert!(!matches!(&read, Ok(found) if found[0].is_none()), "lost in read {at}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let mut old = old;
+    for _ in 0..5 {
+        old = restarted(old).await;
+        let found = store.documents(HERE, vec![before.clone()]).await.expect("it reads");
+        assert!(found[0].is_some(), "what was acknowledged is there");
+    }
+    assert!(!reading.is_finished(), "{:?}", reading.await);
+    reading.abort();
+    assert_eq!(old.info("role").as_deref(), Some("master"), "two servers call themselves primary");
+    let after = create(&store).await;
+    assert!(has(&new, &after) && !has(&old, &after));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_lost_everything_is_not_read_while_its_replica_may_have_it() {
+    let (old, replica) = (Server::start(), Server::start());
+    replica.follow(&old);
+    let store = open(&format!("valkey://{},{}?connect_timeout_ms=1000", old.address(), replica.address())).await;
+    let before = create(&store).await;
+    wait_until("the replica has it", || has(&replica, &before));
+    replica.freeze();
+    let old = restarted(old).await;
+    let refused = store.documents(HERE, vec![before.clone()]).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    // The replica must not follow a server that has nothing before it is promoted.
+    old.freeze();
+    replica.thaw();
+    replica.promote();
+    old.thaw();
+    assert!(has(&replica, &before), "the replica kept it");
+    let found = store.documents(HERE, vec![before]).await.expect("it reads");
+    assert!(found[0].is_some(), "what was acknowledged is there");
+}
