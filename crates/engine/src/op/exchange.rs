@@ -7,9 +7,8 @@ use ff_core::op::{
     CancelExecution, Claim, ClaimArgs, Complete, Delay, Exchange, ExchangeArgs, ExchangeClaimed, ExchangeEnded,
     ExchangeEnding, ExchangeOutcome, Fail, Operation, Park, Suspend, WaitChildren,
 };
-use ff_core::{Code, Error, LeaseId, Result};
+use ff_core::{Error, LeaseId, Result};
 use futures_util::future::{Either, join, join_all, select};
-use tokio::sync::oneshot;
 
 use crate::caller::Caller;
 use crate::env;
@@ -17,6 +16,7 @@ use crate::op::Handle;
 use crate::op::lease::in_order;
 use crate::rooms::Rooms;
 use crate::scheduler::{Ask, Taken};
+use crate::transaction::CallerGone;
 
 /// When the endings and renewals of a call have their answers, its claim has this long to finish.
 const CLAIM_PATIENCE_MS: i64 = 250;
@@ -25,24 +25,25 @@ impl Handle<Exchange> for Rooms {
     async fn handle(&self, caller: &Caller, args: ExchangeArgs) -> Result<ExchangeOutcome> {
         caller.namespace(args.namespace.as_deref())?;
         self.transactor.limits().renewals(&args.renew)?;
-        let (mut reply, answer) = oneshot::channel();
         let (rooms, caller) = (self.clone(), caller.clone());
-        // In a task of its own: parts that were begun are finished, and work that the caller does not receive is given
-        // back.
-        self.transactor.spawn_short(async move {
+        let gone = Arc::<CallerGone>::default();
+        let leaving = Arc::clone(&gone);
+        // Parts that were begun are finished, and work that the caller does not receive is given back.
+        let work = Box::pin(async move {
             let gathering = rooms.transactor.gather();
             let parts = Rooms {
                 scheduler: rooms.scheduler.through(&gathering),
                 services: Arc::clone(&rooms.services),
                 transactor: gathering,
             };
-            let exchanging = Box::pin(parts.exchange(&caller, args, &mut reply));
+            let exchanging = Box::pin(parts.exchange(&caller, args, &gone));
             let (outcome, fresh) = parts.transactor.run_parts(exchanging).await;
-            if reply.send(Ok(outcome)).is_err() && !fresh.is_empty() {
+            if gone.is_said() && !fresh.is_empty() {
                 Box::pin(rooms.scheduler.give_back(fresh)).await;
             }
+            outcome
         });
-        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+        Ok(self.transactor.see_through_telling(leaving, work).await)
     }
 }
 
@@ -73,7 +74,7 @@ impl Rooms {
         &self,
         caller: &Caller,
         mut args: ExchangeArgs,
-        reply: &mut oneshot::Sender<Result<ExchangeOutcome>>,
+        gone: &CallerGone,
     ) -> (ExchangeOutcome, Vec<Taken>) {
         let said_something = !args.end.is_empty() || !args.renew.is_empty();
         let asked = args.take_claim();
@@ -107,7 +108,7 @@ impl Rooms {
                 Either::Right((held, saying)) => (saying.await, held),
             }
         } else {
-            let held = match select(claiming, Box::pin(reply.closed())).await {
+            let held = match select(claiming, Box::pin(gone.heard())).await {
                 Either::Left((held, _)) => held,
                 Either::Right(((), claiming)) => {
                     ask.gone.say();

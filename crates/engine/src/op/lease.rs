@@ -14,8 +14,7 @@ use ff_core::op::{
 use ff_core::partition::digest16;
 use ff_core::worker::Worker;
 use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId, limits};
-use futures_util::future::{Either, join_all, select};
-use tokio::sync::oneshot;
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use crate::caller::Caller;
@@ -187,60 +186,49 @@ impl Rooms {
         self.deliver(ask, None).await.map(|outcome| outcome.tasks)
     }
 
-    /// Claims in a task of its own: if the caller is gone when the work has been taken, it is given back at once
-    /// instead of waiting for its lease to run out.
+    /// Claims. If the caller is gone when the work has been taken, it is given back at once instead of waiting for its
+    /// lease to run out.
     async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
-        let (mut reply, answer) = oneshot::channel();
-        let rooms = self.clone();
-        let ask = Arc::new(ask);
-        self.transactor.spawn_short(async move {
-            let taken = match select(Box::pin(rooms.scheduler.take_work(&ask)), Box::pin(reply.closed())).await {
-                Either::Left((taken, _)) => taken,
-                Either::Right(((), work)) => {
-                    // Work that it has taken by now must be given back.
-                    ask.gone.say();
-                    work.await
-                }
-            };
-            let taken = match (taken, &once) {
-                (Ok(taken), Some(once)) if !taken.is_empty() && !reply.is_closed() => {
-                    match Box::pin(rooms.keep_claim(&ask, once, taken)).await {
-                        Ok(KeptClaim::Ours(taken)) => Ok(taken),
-                        Ok(KeptClaim::Earlier(held)) => {
-                            // They are the other call's to give back.
-                            let (outcome, unread) = rooms.tasks(held).await;
-                            let outcome = in_order(outcome, &ask);
-                            let outcome = unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
-                            return drop(reply.send(outcome));
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
-                (taken, _) => taken,
-            };
-            let taken = match taken {
-                Ok(taken) => taken,
-                Err(error) => return drop(reply.send(Err(error))),
-            };
-            let (outcome, unread) = rooms.tasks(taken.clone()).await;
-            let (unread, error): (Vec<Taken>, Option<Error>) =
-                unread.into_iter().fold((Vec::new(), None), |(mut all, _), (one, error)| {
-                    all.push(one);
-                    (all, Some(error))
-                });
-            let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
-            let outcome = error.filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err);
-            let delivered = reply.send(outcome).is_ok();
-            let unread = if delivered { unread } else { taken };
-            if !unread.is_empty() {
-                // Boxed, as few come to it: the future would be three times as large.
-                Box::pin(rooms.scheduler.give_back(unread)).await;
-                if let Some(once) = once.as_ref().filter(|_| empty || !delivered) {
-                    Box::pin(rooms.forget_claim(once)).await;
+        let (rooms, gone) = (self.clone(), Arc::clone(&ask.gone));
+        let work = Box::pin(async move { rooms.claim_tasks(Arc::new(ask), once).await });
+        self.transactor.see_through_telling(gone, work).await
+    }
+
+    async fn claim_tasks(&self, ask: Arc<Ask>, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
+        let mut taken = self.scheduler.take_work(&ask).await?;
+        if let Some(once) = once.as_ref().filter(|_| !taken.is_empty() && !ask.gone.is_said()) {
+            match Box::pin(self.keep_claim(&ask, once, taken)).await? {
+                KeptClaim::Ours(kept) => taken = kept,
+                KeptClaim::Earlier(held) => {
+                    // They are the other call's to give back.
+                    let (outcome, unread) = self.tasks(held).await;
+                    let outcome = in_order(outcome, &ask);
+                    return unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
                 }
             }
-        });
-        answer.await.map_err(|_| Error::of(Code::ShuttingDown))?
+        }
+        let (outcome, unread) = self.tasks(taken.clone()).await;
+        let (unread, mut errors): (Vec<Taken>, Vec<Error>) = unread.into_iter().unzip();
+        let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
+        if ask.gone.is_said() {
+            self.undo_claim(taken, once).await;
+        } else if !unread.is_empty() {
+            let (rooms, once) = (self.clone(), once.filter(|_| empty));
+            self.transactor.spawn_short(async move { rooms.undo_claim(unread, once).await });
+        }
+        errors.pop().filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err)
+    }
+
+    /// Gives work back that nobody has received, and forgets that a call took it.
+    async fn undo_claim(&self, taken: Vec<Taken>, once: Option<ClaimOnce>) {
+        if taken.is_empty() {
+            return;
+        }
+        // Boxed, as few come to it: the future would be three times as large.
+        Box::pin(self.scheduler.give_back(taken)).await;
+        if let Some(once) = &once {
+            Box::pin(self.forget_claim(once)).await;
+        }
     }
 
     /// Leases and grants as their taker receives them, and those whose input or signals cannot be read in time.

@@ -333,7 +333,7 @@ impl Claiming {
 
     async fn until_something_moves(&mut self, ms: i64) -> Moved {
         let mut time = self.scheduler.transactor.env().sleep(ms);
-        let mut gone = pin!(self.ask.gone.wake.notified());
+        let mut gone = pin!(self.ask.gone.heard());
         let mut woken = pin!(async {
             match &self.waiting {
                 Some((_, wake)) => wake.notified().await,

@@ -22,7 +22,7 @@ mod returning;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution};
@@ -30,7 +30,6 @@ use ff_core::lease::ClaimGrant;
 use ff_core::worker::Worker;
 use ff_core::{Key, LeaseId, Result};
 use ff_store::Version;
-use tokio::sync::Notify;
 
 use self::admission::BudgetReads;
 use self::charging::Charges;
@@ -42,7 +41,7 @@ use crate::env;
 use crate::metrics::ClaimExit;
 use crate::ranks::Ranks;
 use crate::system::SystemDocuments;
-use crate::transaction::Transactor;
+use crate::transaction::{CallerGone, Transactor};
 
 /// Finds work for workers that ask for it.
 #[derive(Clone)]
@@ -170,24 +169,6 @@ impl Ask {
     /// Whether a caller that was told of no lease may ask for this one again.
     fn is_chosen(&self, id: &LeaseId) -> bool {
         self.lease_ids.iter().take(self.chosen_ids).any(|chosen| chosen == id)
-    }
-}
-
-/// Says that a caller no longer waits for its answer.
-#[derive(Debug, Default)]
-pub(crate) struct CallerGone {
-    said: AtomicBool,
-    wake: Notify,
-}
-
-impl CallerGone {
-    pub(crate) fn say(&self) {
-        self.said.store(true, Ordering::SeqCst);
-        self.wake.notify_one();
-    }
-
-    pub(crate) fn is_said(&self) -> bool {
-        self.said.load(Ordering::SeqCst)
     }
 }
 

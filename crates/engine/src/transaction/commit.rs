@@ -1,9 +1,7 @@
 //! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use ff_core::event::EventType;
@@ -19,7 +17,7 @@ use ff_store::{
 
 use super::{Applied, Command, PerhapsApplied, Staged, Transactor, Tx, is_timed};
 use crate::cache::{AdmissionCache, Cached, Downstreams};
-use crate::env::{self, BoxFuture};
+use crate::env;
 use crate::hint::{Item, Message};
 
 /// How often a command runs again before it gives up with `contention`.
@@ -179,32 +177,6 @@ fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
     Some(known.map_or(at, |known| known.min(at)))
 }
 
-/// A commit that is under way. The caller that waits for it may go away; it may be applied all the same, and its
-/// consequences, such as telling claims that wait for work, must follow then, too.
-struct UnderWay<T: Send + 'static> {
-    transactor: Transactor,
-    work: Option<BoxFuture<'static, T>>,
-}
-
-impl<T: Send + 'static> Future for UnderWay<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let work = self.work.as_mut().expect("a future is not polled after its end");
-        let ended = ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(ended)
-    }
-}
-
-impl<T: Send + 'static> Drop for UnderWay<T> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.transactor.spawn_short(async move { drop(work.await) });
-        }
-    }
-}
-
 /// The tries of one command.
 struct Tries {
     number: u32,
@@ -340,7 +312,7 @@ impl Transactor {
     ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
         let transactor = self.part();
         let work = Box::pin(async move { transactor.commit_all(partition, prepared).await });
-        UnderWay { transactor: self.clone(), work: Some(work) }.await
+        self.see_through(work).await
     }
 
     async fn commit_all(

@@ -9,6 +9,7 @@ mod listener;
 mod once;
 mod readable;
 mod transactor;
+mod under_way;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,6 +35,7 @@ use crate::logs;
 pub(crate) use commit::{NotApplied, Prepared};
 pub(crate) use listener::{Applied, Listener, PerhapsApplied};
 pub(crate) use transactor::Transactor;
+pub(crate) use under_way::CallerGone;
 
 use self::gather::Gathering;
 

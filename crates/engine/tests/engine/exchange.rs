@@ -150,14 +150,20 @@ async fn a_repeat_after_a_lost_reply_gets_the_same_answer_and_takes_nothing_else
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_receives_is_given_back_and_endings_stand() {
-    let h = Harness::start().await;
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
     let tasks = claim_many(&h, 1).await;
     let id = h.submit(json!({})).await;
+    trouble.begin(|call| {
+        let slow = matches!(call, Call::Commit { .. });
+        let pause = slow.then(|| Box::pin(tokio::time::sleep(std::time::Duration::from_millis(20))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
     let args = json!({ "instance_id": "w-1", "end": [complete(&tasks[0])], "claim": { "lanes": ["default"] } });
     let args = serde_json::from_value(args).unwrap();
     let calling = h.engine.call::<Exchange>(&h.caller, args);
     // It begins, and its caller goes away.
     assert!(futures_util::FutureExt::now_or_never(calling).is_none());
+    trouble.end();
     let task = h.claim_with(json!({ "instance_id": "w-2" })).await.expect("it was given back");
     assert_eq!((task.execution_id, task.fence.attempt.0), (id, 0));
     assert_eq!(h.state(&tasks[0].execution_id).await, PublicState::Completed);

@@ -316,6 +316,9 @@ async fn work_told_to_a_claim_that_reads_wakes_one_that_could_not_take_what_was_
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_fails_passes_on_the_work_it_was_told_of() {
     let (h, trouble) = Harness::with_trouble(single()).await;
+    // From now on the engine knows that nothing waits: a claim looks no further.
+    let none = h.must::<Claim>(args(json!({ "instance_id": "w-1", "max_tasks": 1, "wait_ms": 0 }))).await;
+    assert_eq!(none.tasks.len(), 0);
     let failing = async {
         let wait = args(json!({ "instance_id": "w-1", "max_tasks": 1, "wait_ms": 20_000 }));
         h.refused::<Claim>(wait).await

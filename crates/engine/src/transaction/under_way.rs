@@ -1,0 +1,81 @@
+//! Work that goes on when its caller goes away.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::Notify;
+
+use super::Transactor;
+use crate::env::BoxFuture;
+
+/// Says that a caller no longer waits for its answer.
+#[derive(Debug, Default)]
+pub(crate) struct CallerGone {
+    said: AtomicBool,
+    wake: Notify,
+}
+
+impl CallerGone {
+    pub(crate) fn say(&self) {
+        self.said.store(true, Ordering::SeqCst);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn is_said(&self) -> bool {
+        self.said.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it may have been said. One waits at a time.
+    pub(crate) async fn heard(&self) {
+        self.wake.notified().await;
+    }
+}
+
+/// Work that its caller carries out by waiting for it, without a task of its own. A caller that goes away leaves the rest
+/// to a task: the work may have changed something, and what follows from that must happen.
+pub(crate) struct UnderWay<T: Send + 'static> {
+    transactor: Transactor,
+    work: Option<BoxFuture<'static, T>>,
+    /// Where the work looks whether its caller is gone.
+    gone: Option<Arc<CallerGone>>,
+}
+
+impl Transactor {
+    /// Carries out work that goes on when its caller does not wait for it.
+    pub(crate) fn see_through<T: Send + 'static>(&self, work: BoxFuture<'static, T>) -> UnderWay<T> {
+        UnderWay { transactor: self.clone(), work: Some(work), gone: None }
+    }
+
+    /// The same for work that wants to know that its caller is gone.
+    pub(crate) fn see_through_telling<T: Send + 'static>(
+        &self,
+        gone: Arc<CallerGone>,
+        work: BoxFuture<'static, T>,
+    ) -> UnderWay<T> {
+        UnderWay { transactor: self.clone(), work: Some(work), gone: Some(gone) }
+    }
+}
+
+impl<T: Send + 'static> Future for UnderWay<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let work = self.work.as_mut().expect("a future is not polled after its end");
+        let ended = ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl<T: Send + 'static> Drop for UnderWay<T> {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        if let Some(gone) = &self.gone {
+            gone.say();
+        }
+        self.transactor.spawn_short(async move { drop(work.await) });
+    }
+}
