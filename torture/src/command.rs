@@ -121,7 +121,8 @@ fn about(options: &Options, program: &str) -> Value {
         let done = Command::new(program).args(arguments).output();
         done.map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned()).unwrap_or_default()
     };
-    let build = if program.contains("release") { "release build" } else { "debug build" };
+    let optimised = ["release", "profiling"].iter().any(|profile| program.contains(profile));
+    let build = if optimised { "release build" } else { "debug build" };
     json!({
         "date": said("date", &["+%F"]), "commit": said("git", &["rev-parse", "--short", "HEAD"]), "seed": options.seed,
         "minutes": options.minutes, "build": build, "valkey": said("valkey-server", &["--version"]),

@@ -136,7 +136,7 @@ impl Deliveries {
             grant_ttl_ms: None,
             gone: Default::default(),
         };
-        self.rooms.claim_own(ask).await
+        self.rooms.transactor.contain("deliveries", self.rooms.claim_own(ask)).await
     }
 
     /// Sends one delivery and tells how that ended.

@@ -169,6 +169,8 @@ mod real {
 
         fn sleep(&self, ms: i64) -> BoxFuture<'static, ()> {
             let duration = Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+            // Also where a caller of another runtime waits: that one may end before the work does.
+            let _ours = self.runtime.enter();
             Box::pin(tokio::time::sleep(duration))
         }
 

@@ -112,7 +112,14 @@ impl Request {
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     outage: Mutex<Option<Outage>>,
-    trusted: Mutex<Option<String>>,
+    charge: Mutex<Charge>,
+}
+
+/// The process of a server that was found to be in charge, and since when another one is in its place.
+#[derive(Debug, Default)]
+struct Charge {
+    trusted: Option<String>,
+    replaced: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -122,9 +129,11 @@ struct Outage {
 }
 
 impl Health {
-    /// How long ago the first of the attempts failed that have failed since the last success.
+    /// How long ago the first of the attempts failed that have failed since the last success. A server that may not be
+    /// asked is as far away as one that does not answer.
     pub(crate) fn unreachable_for(&self) -> Option<Duration> {
-        self.outage().as_ref().map(|outage| outage.since.elapsed())
+        let outage = self.outage().as_ref().map(|outage| outage.since.elapsed());
+        outage.max(self.charge().replaced.map(|since| since.elapsed()))
     }
 
     fn failed(&self, why: &DialError) {
@@ -144,14 +153,24 @@ impl Health {
     /// This process was found to be in charge. Another one at the same address, after a restart, may have lost its data
     /// while another server took over.
     pub(crate) fn trust(&self, run_id: &str) {
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        if trusted.as_deref() != Some(run_id) {
-            *trusted = Some(run_id.to_owned());
+        let mut charge = self.charge();
+        charge.replaced = None;
+        if charge.trusted.as_deref() != Some(run_id) {
+            charge.trusted = Some(run_id.to_owned());
         }
     }
 
     fn trusts(&self, run_id: &str) -> bool {
-        self.trusted.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(run_id)
+        self.charge().trusted.as_deref() == Some(run_id)
+    }
+
+    /// A request for data has met a process that is not trusted.
+    fn met_another(&self) {
+        self.charge().replaced.get_or_insert_with(Instant::now);
+    }
+
+    fn charge(&self) -> MutexGuard<'_, Charge> {
+        self.charge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
@@ -235,7 +254,10 @@ impl Actor {
                 Ok(line) => {
                     backoff = BACKOFF_MIN;
                     self.health.reached();
-                    let unproven = line.run_id.map(|run_id| Unproven { run_id, health: self.health.clone() });
+                    let unproven = line.run_id.map(|run_id| {
+                        let (address, health) = (self.address.clone(), self.health.clone());
+                        Unproven { address, run_id, health }
+                    });
                     let session = Session::new(line.stream, self.dialer.clone(), unproven);
                     match session.serve(&mut self.requests, &mut waiting).await {
                         End::Closed => return,
@@ -366,6 +388,7 @@ impl Pending {
 
 /// A process that may not be the one that was found to be in charge.
 struct Unproven {
+    address: String,
     run_id: String,
     health: Arc<Health>,
 }
@@ -487,10 +510,12 @@ impl Session {
                 continue;
             }
             let Request { body, asking, alone, confirmed, about_server } = request;
-            if self.unproven.is_some() && !about_server {
-                let why = "the server was restarted, and is not known to be the primary yet";
+            if let Some(process) = self.unproven.as_ref().filter(|_| !about_server) {
+                process.health.met_another();
+                let why =
+                    format!("{} was restarted, and is not known to have the data of the primary", process.address);
                 // A caller that has gone away needs no answer.
-                let _ = answer.send(Err(CallError::NotSent(why.into())));
+                let _ = answer.send(Err(CallError::NotSent(why)));
                 continue;
             }
             wait |= confirmed;

@@ -132,9 +132,10 @@ fn choose(sightings: &[&Sighting], known: Option<&Reign>, others: Others) -> Cho
     let may_be = |sighting: &Sighting| match known {
         None => true,
         Some(known) => {
-            // After a restart that lost something, the server in use is taken if nobody has what it lost.
-            let nobody_has = !others.unheard && others.number < known.number;
-            (sighting.address == known.address && (sighting.run_id == known.run_id || nobody_has))
+            // After a restart that lost something, the server in use is taken if nobody has more of it.
+            let mut numbers = sightings.iter().map(|other| other.number()).chain([others.number]);
+            let has_most = !others.unheard && numbers.all(|number| number <= sighting.number());
+            (sighting.address == known.address && (sighting.run_id == known.run_id || has_most))
                 || sighting.number() >= known.number
                 || (sighting.carries_on(&known.history) && sighting.run_id != known.run_id)
         }
@@ -192,7 +193,11 @@ async fn look(node: &Node) -> Result<Seen> {
             let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
             replicas.into_iter().filter_map(|replica| address_of(&node.address, replica)).collect()
         }
-        Frame::Array(_) => return Ok(Seen::Replica(written(node).await?.map_or(0, |(number, _)| number))),
+        // A replica whose data we may not read is one that was not heard.
+        Frame::Array(_) => {
+            let written = written(node).await.map_err(|why| unavailable(why.to_string()))?;
+            return Ok(Seen::Replica(written.map_or(0, |(number, _)| number)));
+        }
         Frame::Error(text) => return Err(unavailable(text)),
         _ => return Err(unavailable("it has no role".into())),
     };
@@ -296,6 +301,13 @@ mod tests {
         let chosen = |others| choose(&[&bare], Some(&known(3, "a")), others);
         assert_eq!(chosen(Others { unheard: true, number: 0 }), Choice::Stale("a".into()));
         assert_eq!(chosen(Others { unheard: false, number: 3 }), Choice::Stale("a".into()));
+        assert_eq!(
+            chosen(Others { unheard: false, number: 2 }),
+            Choice::Stale("a".into()),
+            "older, and more than nothing"
+        );
         assert_eq!(chosen(ALL_HEARD), Choice::Take(0), "what it lost, nobody has");
+        let older = sighting("b", Some((1, "run-b")));
+        assert_eq!(choose(&[&bare, &older], Some(&known(3, "a")), ALL_HEARD), Choice::Stale("a".into()));
     }
 }

@@ -220,11 +220,19 @@ impl Topology {
 
     /// Looks at the deployment whenever somebody doubts the present view. Never ends.
     pub(crate) async fn keep_fresh(self: Arc<Self>) {
+        let mut told = String::new();
         loop {
             self.stale.notified().await;
-            if let Err(why) = self.discover().await {
-                tracing::debug!(%why, "no view of the deployment");
-                self.doubt();
+            match self.discover().await {
+                Ok(()) => told.clear(),
+                Err(why) => {
+                    let why = why.to_string();
+                    if told != why {
+                        tracing::warn!(why, "no view of the deployment");
+                        told = why;
+                    }
+                    self.doubt();
+                }
             }
             sleep(DISCOVERY_PAUSE).await;
         }

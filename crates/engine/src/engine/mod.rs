@@ -98,7 +98,8 @@ impl Engine {
         service::run_service(&self.rooms.transactor, name, move || run(&rooms));
     }
 
-    /// Carries out an operation.
+    /// Carries out an operation. Its future is to be polled to its end, or dropped: a claim that is kept without being
+    /// polled holds what it was about to take.
     pub async fn call<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
     where
         Self: Serves<O>,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
 
@@ -63,10 +63,13 @@ impl<T: Send + 'static> Future for UnderWay<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let work = self.work.as_mut().expect("a future is not polled after its end");
-        let ended = ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(ended)
+        // Taken out meanwhile: work that panics is not carried on.
+        let mut work = self.work.take().expect("a future is not polled after its end");
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
     }
 }
 
