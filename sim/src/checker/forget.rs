@@ -11,6 +11,7 @@ impl Checker {
     pub(crate) fn forget(&mut self, facts: Facts, now_ms: i64) {
         self.facts = facts;
         self.generation += 1;
+        self.forgot_at = Some(self.latest_at);
         self.meet_anew(now_ms);
     }
 
@@ -18,6 +19,7 @@ impl Checker {
     pub(crate) fn forget_partition(&mut self, partition: Partition, old: Facts, config: &PartitionConfig, now_ms: i64) {
         self.facts.take_back(partition, old, config);
         self.generation += 1;
+        self.forgot_at = Some(self.latest_at);
         self.meet_anew(now_ms);
     }
 }

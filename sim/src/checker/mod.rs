@@ -139,6 +139,9 @@ pub(crate) struct Checker {
     pub created: usize,
     /// Counts forgetful failovers: what was acknowledged across one may be gone.
     pub generation: u64,
+    /// The latest commit, by the store's clock, and the latest before the last such failover.
+    latest_at: i64,
+    forgot_at: Option<i64>,
     /// Every lease that ever was, with its holder. Never forgotten: a fence must not come back.
     fences: BTreeMap<(ExecutionId, u64, LeaseId), String>,
     /// A digest of each version of a document. Never forgotten: a version names one content.
@@ -220,6 +223,7 @@ impl Checker {
 
     /// A batch was applied.
     pub(crate) fn applied(&mut self, commit: Commit<'_>) {
+        self.latest_at = self.latest_at.max(commit.at);
         self.count_events(commit);
         for key in touched(commit.batch) {
             let after = commit.contents.document(&key);
