@@ -319,7 +319,7 @@ impl SendSignal<'_> {
                 tx.save(&waitpoint);
                 effect
             }
-            WaitpointState::Active | WaitpointState::Closed => {
+            WaitpointState::Active | WaitpointState::Closed | WaitpointState::Unknown(_) => {
                 let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
                 if let Some(suspension) = &suspension {
                     suspension.check_answer(&fact, new.payload.as_ref().map(|payload| &payload[..]))?;
