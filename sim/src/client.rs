@@ -1,5 +1,6 @@
 //! A client: submits work of every kind, alone, in batches and in graphs, and asks about it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ff_core::op::{
@@ -113,8 +114,7 @@ async fn join_late(world: &Arc<World>) {
     });
     let generation = world.checker().generation;
     let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await else { return };
-    let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
-        outcome;
+    let executions = executions_of(outcome);
     acknowledge(world, generation, executions.values().copied());
     put(&mut world.desk().flows, flow);
     let pause = world.between(0, 4_000);
@@ -138,9 +138,7 @@ async fn cancel_crowd(world: &Arc<World>) {
     let generation = world.checker().generation;
     let args = json!({ "flow_id": flow, "nodes": nodes });
     let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await else { return };
-    let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
-        outcome;
-    acknowledge(world, generation, executions.into_values());
+    acknowledge(world, generation, executions_of(outcome).into_values());
     let pause = world.between(0, 300);
     world.wait(pause).await;
     let policy = world.pick(&["cancel_all", "cancel_pending", "flow_only"]);
@@ -270,9 +268,7 @@ async fn submit_graph(world: &Arc<World>) {
     let args = json!({ "flow_id": flow, "nodes": nodes, "edges": edges });
     let generation = world.checker().generation;
     if let Some(Ok(outcome)) = world.insist::<CreateFlow>(&args).await {
-        let (create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. }) =
-            outcome;
-        acknowledge(world, generation, executions.into_values());
+        acknowledge(world, generation, executions_of(outcome).into_values());
         put(&mut world.desk().flows, flow);
     }
 }
@@ -311,6 +307,15 @@ async fn grow_graph(world: &Arc<World>) {
         world.insist::<StageDependencyEdge>(&args).await
     {
         drop(world.insist::<ApplyDependencyToChild>(&json!({ "flow_id": flow, "edge_id": edge_id })).await);
+    }
+}
+
+fn executions_of(outcome: create_flow::Outcome) -> BTreeMap<String, ExecutionId> {
+    match outcome {
+        create_flow::Outcome::Created { executions, .. } | create_flow::Outcome::AlreadyExists { executions, .. } => {
+            executions
+        }
+        create_flow::Outcome::Unknown(_) => BTreeMap::new(),
     }
 }
 

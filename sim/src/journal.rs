@@ -253,7 +253,7 @@ impl Function<'_> {
                 self.refused(error.code, generation);
                 Parking::Refused
             }
-            None => Parking::Refused,
+            Some(Ok(park::Outcome::Unknown(_))) | None => Parking::Refused,
         }
     }
 }

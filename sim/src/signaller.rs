@@ -79,6 +79,7 @@ pub(crate) async fn run(world: Arc<World>) {
         let signal = match outcome {
             SignalOutcome::Accepted { signal_id, .. } | SignalOutcome::TriggeredResume { signal_id } => signal_id,
             SignalOutcome::Duplicate { existing_signal_id } => existing_signal_id,
+            SignalOutcome::Unknown(_) => continue,
         };
         let mut checker = world.checker();
         if checker.generation == generation {

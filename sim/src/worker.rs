@@ -489,7 +489,7 @@ impl Holder {
                 Some(LeaseEnd::Suspended)
             }
             // The lease is kept; the holder simply goes away.
-            suspend::Outcome::AlreadySatisfied { .. } => None,
+            suspend::Outcome::AlreadySatisfied { .. } | suspend::Outcome::Unknown(_) => None,
         }
     }
 

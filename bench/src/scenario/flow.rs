@@ -7,7 +7,7 @@ use ff_core::op::create_flow::Outcome;
 use ff_core::op::{self, Claim, CreateFlow, GetFlow};
 use ff_core::op::{GraphEdge, NodeRequest};
 use ff_core::{ExecutionId, FlowId, PublicState, index, limits};
-use flowfabric::Client;
+use flowfabric::{Client, SdkError};
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
@@ -42,8 +42,11 @@ fn edge(from: String, to: String) -> GraphEdge {
 async fn create(client: &Client, nodes: Vec<NodeRequest>, edges: Vec<GraphEdge>) -> Result<(FlowId, Vec<ExecutionId>)> {
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let graph = op::create_flow::Args { kind: Some("bench".into()), nodes, edges, ..Default::default() };
-    let (Outcome::Created { flow_id, executions, .. } | Outcome::AlreadyExists { flow_id, executions, .. }) =
-        client.call::<CreateFlow>(graph).await?;
+    let outcome = client.call::<CreateFlow>(graph).await?;
+    let (Outcome::Created { flow_id, executions, .. } | Outcome::AlreadyExists { flow_id, executions, .. }) = outcome
+    else {
+        return Err(SdkError::Unreadable(format!("{outcome:?}")).into());
+    };
     let ids = names.iter().filter_map(|name| executions.get(name).copied()).collect();
     Ok((flow_id, ids))
 }

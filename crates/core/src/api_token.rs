@@ -58,6 +58,7 @@ impl Role {
     /// Whether this role may do what another one may.
     pub const fn allows(self, required: Role) -> bool {
         match (self, required) {
+            (Role::Unknown(_), _) | (_, Role::Unknown(_)) => false,
             (Role::Admin, _) | (Role::Approver, Role::Approver) => true,
             (Role::Approver, _) => false,
             (_, Role::Reader) => true,

@@ -366,7 +366,7 @@ impl Budget {
         match answer {
             ReportUsageResult::Ok | ReportUsageResult::SoftBreach { .. } => true,
             ReportUsageResult::HardBreach { .. } => self.definition.enforcement == Enforcement::Observe,
-            ReportUsageResult::AlreadyApplied => false,
+            ReportUsageResult::AlreadyApplied | ReportUsageResult::Unknown(_) => false,
         }
     }
 

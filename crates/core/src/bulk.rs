@@ -48,6 +48,7 @@ impl BulkAction {
             }
             BulkAction::Replay | BulkAction::Remove => state.is_terminal(),
             BulkAction::SetTags => true,
+            BulkAction::Unknown(_) => false,
         }
     }
 }

@@ -62,7 +62,7 @@ crate::document! {
 
 /// A condition that a suspension waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Condition {
     /// A signal that one of the matchers accepts; without matchers, any signal.
     Any(Vec<ConditionMatcher>),
@@ -78,7 +78,11 @@ pub enum Condition {
     OperatorOnly,
     /// No signal counts: its timeout ends it.
     TimeoutOnly,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(Condition);
 
 /// Any signal.
 impl Default for Condition {
@@ -170,6 +174,7 @@ impl Condition {
             Condition::AllOf(children) => size.add_children(&format!("{field}.all_of"), depth, children),
             Condition::AnyOf(children) => size.add_children(&format!("{field}.any_of"), depth, children),
             Condition::OperatorOnly | Condition::TimeoutOnly => Ok(()),
+            Condition::Unknown(variant) => Err(variant.refused(field)),
         }
     }
 
@@ -183,7 +188,7 @@ impl Condition {
                     children.iter().for_each(|child| collect(child, names));
                     return;
                 }
-                Condition::OperatorOnly | Condition::TimeoutOnly => return,
+                Condition::OperatorOnly | Condition::TimeoutOnly | Condition::Unknown(_) => return,
             };
             for matcher in matchers {
                 if !matcher.name.is_empty() && !names.contains(&matcher.name.as_str()) {
@@ -230,7 +235,7 @@ impl Condition {
             }
             Condition::AllOf(children) => children.iter().all(|child| child.satisfiable(waitpoints)),
             Condition::AnyOf(children) => children.iter().any(|child| child.satisfiable(waitpoints)),
-            Condition::OperatorOnly | Condition::TimeoutOnly => false,
+            Condition::OperatorOnly | Condition::TimeoutOnly | Condition::Unknown(_) => false,
         }
     }
 
@@ -369,7 +374,7 @@ impl<'a> Node<'a> {
             Condition::Count(count) => Shape::Count { count, seen: BTreeSet::new() },
             Condition::AllOf(children) => Shape::AllOf(children.iter().map(Node::of).collect()),
             Condition::AnyOf(children) => Shape::AnyOf(children.iter().map(Node::of).collect()),
-            Condition::OperatorOnly | Condition::TimeoutOnly => Shape::Never,
+            Condition::OperatorOnly | Condition::TimeoutOnly | Condition::Unknown(_) => Shape::Never,
         };
         Self { satisfied: false, taken: Vec::new(), shape }
     }
@@ -401,6 +406,7 @@ impl<'a> Node<'a> {
                     Distinct::Signals => Counted::Signal(fact.id),
                     Distinct::Sources => Counted::Source(&fact.source),
                     Distinct::Waitpoints => Counted::Waitpoint(fact.waitpoint),
+                    Distinct::Unknown(_) => return false,
                 });
                 if new {
                     self.taken.push(position);

@@ -7,6 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::encoding::is_answer;
+use crate::newer::Word;
+
 /// The class of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -54,35 +57,37 @@ macro_rules! error_table {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Code {
             $( #[doc = $advice] $variant, )*
+            /// A code of a newer server, in an answer that holds refusals. This version knows nothing about it.
+            Unknown(Word),
         }
 
         impl Code {
-            /// Every code, in the order of the table.
+            /// Every known code, in the order of the table.
             pub const ALL: &'static [Code] = &[ $( Code::$variant, )* ];
 
             /// The public name.
-            pub const fn as_str(self) -> &'static str {
-                match self { $( Code::$variant => $code, )* }
+            pub fn as_str(self) -> &'static str {
+                match self { $( Code::$variant => $code, )* Code::Unknown(word) => word.as_str() }
             }
 
             /// The class.
             pub const fn class(self) -> Class {
-                match self { $( Code::$variant => Class::$class, )* }
+                match self { $( Code::$variant => Class::$class, )* Code::Unknown(_) => Class::Internal }
             }
 
             /// The HTTP status.
             pub const fn http_status(self) -> u16 {
-                match self { $( Code::$variant => $status, )* }
+                match self { $( Code::$variant => $status, )* Code::Unknown(_) => 500 }
             }
 
             /// Whether the same call may succeed later without any change by the caller.
             pub const fn retryable(self) -> bool {
-                match self { $( Code::$variant => $retryable, )* }
+                match self { $( Code::$variant => $retryable, )* Code::Unknown(_) => false }
             }
 
             /// Advice to the caller, in one sentence.
             pub const fn advice(self) -> &'static str {
-                match self { $( Code::$variant => $advice, )* }
+                match self { $( Code::$variant => $advice, )* Code::Unknown(_) => "The server is newer than this program and has the code in its table." }
             }
 
             /// The code with this public name.
@@ -219,7 +224,11 @@ impl Serialize for Code {
 impl<'de> Deserialize<'de> for Code {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = <Cow<'de, str>>::deserialize(deserializer)?;
-        Code::parse(&name).ok_or_else(|| serde::de::Error::custom(format!("unknown error code {name:?}")))
+        match Code::parse(&name) {
+            Some(known) => Ok(known),
+            None if is_answer() => Ok(Code::Unknown(Word::new(&name))),
+            None => Err(serde::de::Error::custom(format!("unknown error code {name:?}"))),
+        }
     }
 }
 

@@ -82,6 +82,7 @@ impl EventType {
             EventType::Suspended | EventType::Resumed => EventKind::Suspension,
             EventType::Breached => EventKind::Budget,
             EventType::Created => EventKind::Creation,
+            EventType::Unknown(word) => EventKind::Unknown(word),
         }
     }
 

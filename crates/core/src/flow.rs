@@ -544,7 +544,7 @@ pub struct CancelFailure {
 
 /// The answer to the cancellation of a flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CancelFlowResult {
     /// Nothing starts any more; members follow.
     CancellationScheduled {
@@ -582,7 +582,11 @@ pub enum CancelFlowResult {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_cursor: Option<String>,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CancelFlowResult);
 
 #[cfg(test)]
 mod lives;

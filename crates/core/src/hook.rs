@@ -33,7 +33,9 @@ impl HookScheme {
     pub fn read_secret(self, field: &str, text: &str) -> Result<Secret> {
         match self {
             HookScheme::Standard => signature::read_secret(field, text),
-            HookScheme::Github | HookScheme::Slack => signature::read_plain_secret(field, text),
+            HookScheme::Github | HookScheme::Slack | HookScheme::Unknown(_) => {
+                signature::read_plain_secret(field, text)
+            }
         }
     }
 
@@ -45,7 +47,7 @@ impl HookScheme {
                 let text = signature::show_secret(&secret);
                 (secret, text)
             }
-            HookScheme::Github | HookScheme::Slack => {
+            HookScheme::Github | HookScheme::Slack | HookScheme::Unknown(_) => {
                 let text = to_hex(&random);
                 (Secret::from_bytes(text.clone().into_bytes()), text)
             }
@@ -136,6 +138,7 @@ impl Hook {
                 let id = serde_json::from_slice::<SlackEvent>(body).ok().and_then(|event| event.event_id);
                 (signed && signature::is_fresh(at, now_ms), id.unwrap_or_else(|| digest(&[at.as_bytes(), body])))
             }
+            HookScheme::Unknown(_) => (false, String::new()),
         };
         if good && !id.is_empty() { Ok(id) } else { Err(Error::of(Code::InvalidSignature)) }
     }
@@ -145,6 +148,7 @@ impl Hook {
         match self.scheme {
             HookScheme::Standard => Some(signature::show_secret(&self.secret)),
             HookScheme::Github | HookScheme::Slack => String::from_utf8(self.secret.bytes().to_vec()).ok(),
+            HookScheme::Unknown(_) => None,
         }
     }
 

@@ -38,7 +38,7 @@ crate::document! {
 
 /// How the outcomes of its upstreams decide about a child.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum JoinPolicy {
     /// Every upstream must succeed.
     #[default]
@@ -47,7 +47,11 @@ pub enum JoinPolicy {
     AnyOf(AnyOf),
     /// So many upstreams must succeed.
     Quorum(Quorum),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(JoinPolicy);
 
 impl JoinPolicy {
     /// Refuses a quorum of none or of more than a flow can have.
@@ -55,13 +59,14 @@ impl JoinPolicy {
         match self {
             JoinPolicy::Quorum(quorum) => text::within("join_policy.quorum.k", quorum.k, 1..=limits::FLOW_MEMBERS_MAX),
             JoinPolicy::AllOf | JoinPolicy::AnyOf(_) => Ok(()),
+            JoinPolicy::Unknown(variant) => Err(variant.refused("join_policy")),
         }
     }
 
     /// How many of so many upstreams must succeed.
     fn needed(&self, total: u32) -> u32 {
         match self {
-            JoinPolicy::AllOf => total,
+            JoinPolicy::AllOf | JoinPolicy::Unknown(_) => total,
             JoinPolicy::AnyOf(_) => 1,
             JoinPolicy::Quorum(quorum) => quorum.k,
         }
@@ -70,7 +75,7 @@ impl JoinPolicy {
     /// Whether upstreams that can change nothing any more are cancelled.
     pub fn cancels_remaining(&self) -> bool {
         match self {
-            JoinPolicy::AllOf => false,
+            JoinPolicy::AllOf | JoinPolicy::Unknown(_) => false,
             JoinPolicy::AnyOf(any) => any.on_satisfied == OnSatisfied::CancelRemaining,
             JoinPolicy::Quorum(quorum) => quorum.on_satisfied == OnSatisfied::CancelRemaining,
         }
@@ -386,6 +391,7 @@ mod tests {
                 JoinPolicy::AllOf => successes == total,
                 JoinPolicy::AnyOf(_) => successes >= 1,
                 JoinPolicy::Quorum(quorum) => successes >= quorum.k,
+                JoinPolicy::Unknown(variant) => panic!("{variant:?} decides"),
             };
             for order in [&outcomes, &shuffled] {
                 let mut join = join(&policy, total);

@@ -249,7 +249,7 @@ impl StepEntry {
 
 /// Which entry of a journal: its name, and its key or how many calls of the name came before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepIdentity {
     /// Its name in the program.
     pub name: String,
@@ -260,6 +260,7 @@ pub struct StepIdentity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<u32>,
 }
+crate::newer::open_struct!(StepIdentity);
 
 impl StepIdentity {
     /// Refuses what no entry can be called.

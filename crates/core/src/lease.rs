@@ -8,7 +8,7 @@ use crate::vocabulary;
 
 /// The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct LeaseFence {
     /// The attempt the lease runs.
     pub attempt: AttemptIndex,
@@ -17,6 +17,7 @@ pub struct LeaseFence {
     /// Which lease of the execution it is.
     pub epoch: LeaseEpoch,
 }
+crate::newer::open_struct!(LeaseFence);
 
 vocabulary! {
     /// Why an attempt was started.
@@ -133,7 +134,8 @@ impl LeaseEnd {
             | LeaseEnd::Revoked
             | LeaseEnd::ExecutionCancelled
             | LeaseEnd::DeadlinePassed
-            | LeaseEnd::AttemptTimedOut => false,
+            | LeaseEnd::AttemptTimedOut
+            | LeaseEnd::Unknown(_) => false,
         }
     }
 }
@@ -246,7 +248,7 @@ vocabulary! {
 
 /// The right to claim an execution, as its worker receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ClaimGrant {
     /// Becomes the id of the lease.
     pub grant_id: LeaseId,
@@ -263,3 +265,4 @@ pub struct ClaimGrant {
     /// When it lapses.
     pub expires_at: i64,
 }
+crate::newer::open_struct!(ClaimGrant);

@@ -33,6 +33,7 @@ pub mod lane;
 pub mod lease;
 pub mod limits;
 mod log_limit;
+pub mod newer;
 pub mod op;
 pub mod partition;
 pub mod payload;

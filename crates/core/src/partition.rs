@@ -97,7 +97,7 @@ impl fmt::Display for Partition {
 
 /// How many partitions each family has; fixed when a deployment is first started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct PartitionConfig {
     /// Flow partitions.
     pub flow: u32,
@@ -106,6 +106,7 @@ pub struct PartitionConfig {
     /// Quota partitions.
     pub quota: u32,
 }
+crate::newer::open_struct!(PartitionConfig);
 
 impl PartitionConfig {
     /// One of each: embedded and single-database deployments, where more would only cost.

@@ -93,7 +93,7 @@ document! {
 
 /// How long to wait before a retry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Backoff {
     /// Always the same time.
     Fixed {
@@ -102,7 +102,11 @@ pub enum Backoff {
     },
     /// Longer each time.
     Exponential(ExponentialBackoff),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(Backoff);
 
 impl Default for Backoff {
     fn default() -> Self {
@@ -269,6 +273,7 @@ impl RetryPolicy {
                 }
                 Ok(())
             }
+            Backoff::Unknown(variant) => Err(variant.refused("policy.retry.backoff")),
         }
     }
 
@@ -290,6 +295,7 @@ impl RetryPolicy {
     pub fn delay_ms(&self, retries: u32, random: u32) -> i64 {
         match &self.backoff {
             Backoff::Fixed { delay_ms } => *delay_ms,
+            Backoff::Unknown(_) => ExponentialBackoff::default().initial_ms,
             Backoff::Exponential(backoff) => {
                 let mut delay = backoff.initial_ms.min(backoff.max_ms);
                 for _ in 0..retries {

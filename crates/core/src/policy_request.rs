@@ -13,7 +13,7 @@ macro_rules! said {
     ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$fmeta:meta])* $field:ident : $ty:ty ),* $(,)? }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-        #[serde(default, deny_unknown_fields)]
+        #[serde(remote = "Self", default, deny_unknown_fields)]
         pub struct $name {
             $(
                 $(#[$fmeta])*
@@ -21,6 +21,7 @@ macro_rules! said {
                 pub $field: Option<$ty>,
             )*
         }
+        crate::newer::open_struct!($name);
     };
 }
 

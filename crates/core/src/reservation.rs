@@ -198,7 +198,7 @@ impl Reservation {
             ReservationState::Orphaned => Settlement::Correct,
             ReservationState::Settled if self.actual == *actual => return Ok(Settlement::Nothing),
             ReservationState::Settled => return Err(Error::of(Code::IdempotencyConflict).with("key", &self.key)),
-            ReservationState::Released => return Err(self.ended(ReservationState::Released)),
+            ended @ (ReservationState::Released | ReservationState::Unknown(_)) => return Err(self.ended(ended)),
         };
         self.actual.clone_from(actual);
         self.end(ReservationState::Settled, now);
@@ -211,7 +211,7 @@ impl Reservation {
             ReservationState::Held => Settlement::Settle,
             ReservationState::Orphaned => Settlement::Correct,
             ReservationState::Released => return Ok(Settlement::Nothing),
-            ReservationState::Settled => return Err(self.ended(ReservationState::Settled)),
+            ended @ (ReservationState::Settled | ReservationState::Unknown(_)) => return Err(self.ended(ended)),
         };
         self.end(ReservationState::Released, now);
         Ok(settlement)

@@ -40,7 +40,7 @@ document! {
 vocabulary! {
     /// The purpose of a key that stands for one execution.
     #[derive(Default)]
-    pub enum SingleUse {
+    pub closed enum SingleUse {
         /// While the execution has not ended, submissions answer with it.
         #[default]
         Singleton "singleton",

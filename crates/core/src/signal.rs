@@ -293,7 +293,7 @@ impl SignalRecord {
 
 /// The answer to a signal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum SignalOutcome {
     /// It was taken.
     Accepted {
@@ -312,7 +312,11 @@ pub enum SignalOutcome {
         /// The signal that was taken then.
         existing_signal_id: SignalId,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(SignalOutcome);
 
 impl SignalOutcome {
     /// The answer to a signal that did this.

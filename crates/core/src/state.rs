@@ -3,21 +3,37 @@
 use crate::error::{Code, Error, Result};
 
 /// Declares an enum of the public vocabulary: its name in JSON, a small number in the store. After the name may stand
-/// other names that are read and never written: `Variant "name" | "other"`.
+/// other names that are read and never written: `Variant "name" | "other"`. A word that this version does not know is refused
+/// in a request and kept in an answer, where a newer server may have written it. An enum that stands in no answer is `closed`.
 #[macro_export]
 macro_rules! vocabulary {
     ($(#[$meta:meta])* pub enum $name:ident { $( $(#[$vmeta:meta])* $variant:ident $text:literal $(| $alias:literal)* ),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $( $(#[$vmeta])* $variant, )+
+            /// A word of a newer server, in an answer. It is never stored.
+            Unknown($crate::newer::Word),
+        }
+        $crate::vocabulary!(@impls $name { $( $variant $text $(| $alias)* ),+ } [Unknown]);
+    };
+    ($(#[$meta:meta])* pub closed enum $name:ident { $( $(#[$vmeta:meta])* $variant:ident $text:literal $(| $alias:literal)* ),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $( $(#[$vmeta])* $variant, )+ }
-
+        $crate::vocabulary!(@impls $name { $( $variant $text $(| $alias)* ),+ } []);
+    };
+    (@impls $name:ident { $( $variant:ident $text:literal $(| $alias:literal)* ),+ } [$($unknown:ident)?]) => {
         impl $name {
-            /// Every value, in the order of declaration, which is also the stored number.
+            /// Every known value, in the order of declaration, which is also the stored number.
             pub const ALL: &'static [$name] = &[ $( $name::$variant, )+ ];
 
             /// The public name.
-            pub const fn as_str(self) -> &'static str {
-                match self { $( $name::$variant => $text, )+ }
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $( $name::$variant => $text, )+
+                    $( $name::$unknown(word) => word.as_str(), )?
+                }
             }
 
             /// The value with this public name.
@@ -34,10 +50,16 @@ macro_rules! vocabulary {
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                enum Number { $( $variant, )+ }
                 if serializer.is_human_readable() {
-                    serializer.serialize_str(self.as_str())
-                } else {
-                    serializer.serialize_u8(*self as u8)
+                    return serializer.serialize_str(self.as_str());
+                }
+                match self {
+                    $( $name::$variant => serializer.serialize_u8(Number::$variant as u8), )+
+                    $( $name::$unknown(word) => {
+                        let name = stringify!($name);
+                        Err(serde::ser::Error::custom(format!("{:?} cannot be stored as a {name}", word.as_str())))
+                    } )?
                 }
             }
         }
@@ -46,8 +68,11 @@ macro_rules! vocabulary {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 if deserializer.is_human_readable() {
                     let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                    return $name::parse(&name)
-                        .ok_or_else(|| serde::de::Error::unknown_variant(&name, &[ $( $text, )+ ]));
+                    return match $name::parse(&name) {
+                        Some(known) => Ok(known),
+                        $( None if $crate::encoding::is_answer() => Ok($name::$unknown($crate::newer::Word::new(&name))), )?
+                        None => Err(serde::de::Error::unknown_variant(&name, &[ $( $text, )+ ])),
+                    };
                 }
                 let number = u8::deserialize(deserializer)?;
                 $name::ALL
@@ -276,9 +301,11 @@ impl StateVector {
                 TerminalOutcome::Expired => PublicState::Expired,
                 TerminalOutcome::Skipped => PublicState::Skipped,
                 TerminalOutcome::Failed | TerminalOutcome::None => PublicState::Failed,
+                TerminalOutcome::Unknown(word) => PublicState::Unknown(word),
             },
             LifecyclePhase::Suspended => PublicState::Suspended,
             LifecyclePhase::Active => PublicState::Active,
+            LifecyclePhase::Unknown(word) => PublicState::Unknown(word),
             LifecyclePhase::Runnable => match self.eligibility_state {
                 EligibilityState::NotEligibleUntilTime => PublicState::Delayed,
                 EligibilityState::BlockedByDependencies => PublicState::WaitingChildren,
@@ -343,10 +370,11 @@ impl StateVector {
                     E::BlockedByOperator => {
                         matches!(self.blocking_reason, R::PausedByOperator | R::PausedByFlowCancel)
                     }
-                    E::NotApplicable | E::BlockedByRoute | E::BlockedByLaneState => false,
+                    E::NotApplicable | E::BlockedByRoute | E::BlockedByLaneState | E::Unknown(_) => false,
                 };
                 reason && kept_owner && pending && self.terminal_outcome == T::None
             }
+            P::Unknown(_) => false,
         };
         if legal { Ok(()) } else { Err(Error::new(Code::Internal, format!("{self:?} is not a legal state"))) }
     }

@@ -72,6 +72,7 @@ impl SuspendReason {
             | SuspendReason::JournalMismatch
             | SuspendReason::Budget
             | SuspendReason::NoProgress => BlockingReason::WaitingForDecision,
+            SuspendReason::Unknown(word) => BlockingReason::Unknown(word),
         }
     }
 }
@@ -382,7 +383,7 @@ impl Suspension {
 
 /// A signal as the worker reads it after its execution was resumed.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "Self", default, deny_unknown_fields)]
 pub struct ResumeSignal {
     /// The signal.
     pub signal_id: SignalId,
@@ -407,6 +408,7 @@ pub struct ResumeSignal {
     #[serde(rename = "payload_base64")]
     pub payload: Option<Blob>,
 }
+crate::newer::open_struct!(ResumeSignal);
 
 impl ResumeSignal {
     /// The signal that stands for a timeout.

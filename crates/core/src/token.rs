@@ -263,7 +263,7 @@ pub enum Installation {
 
 /// The answer to a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct RotateWaitpointSecretResult {
     /// The kid that signs now.
     pub new_kid: String,
@@ -274,6 +274,7 @@ pub struct RotateWaitpointSecretResult {
     /// Whether this call changed anything.
     pub changed: bool,
 }
+crate::newer::open_struct!(RotateWaitpointSecretResult);
 
 impl WaitpointSecrets {
     /// Where the secrets live, in the system partition.

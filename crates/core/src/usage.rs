@@ -9,7 +9,7 @@ use crate::partition::digest16;
 
 /// The answer to a report of usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ReportUsageResult {
     /// It was counted.
     Ok,
@@ -33,7 +33,11 @@ pub enum ReportUsageResult {
         /// The hard limit.
         limit: i64,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ReportUsageResult);
 
 /// The identity of a report with a dedup key: a repeat with it is the same report of a budget. The key of a lease
 /// holder belongs to its execution, so that two executions may use the same one; an operator's belongs to the budget.

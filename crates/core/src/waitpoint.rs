@@ -28,7 +28,7 @@ crate::vocabulary! {
 crate::vocabulary! {
     /// Why a waitpoint was closed.
     #[derive(Default)]
-    pub enum CloseReason {
+    pub closed enum CloseReason {
         /// It is not closed.
         #[default]
         None "none",
@@ -310,7 +310,7 @@ impl Waitpoint {
 
 /// A waitpoint that takes signals, as lists show it. Never its token: the fingerprint tells tokens apart.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(remote = "Self", default, deny_unknown_fields)]
 pub struct PendingWaitpointInfo {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,
@@ -331,6 +331,7 @@ pub struct PendingWaitpointInfo {
     /// The first eight hex digits of the token's SHA-256.
     pub fingerprint: String,
 }
+crate::newer::open_struct!(PendingWaitpointInfo);
 
 #[cfg(test)]
 mod tests {

@@ -437,6 +437,7 @@ impl PartTurn<'_> {
             BulkAction::SetTags if execution.tags == change.tags => return Ok(false),
             BulkAction::SetTags => execution.set_tags(change.tags.clone(), tx.now)?,
             BulkAction::Remove => execution.begin_removal(tx.now)?,
+            BulkAction::Unknown(_) => return Ok(false),
         }
         save_changed(tx, &before, &execution, effects).await?;
         Ok(true)

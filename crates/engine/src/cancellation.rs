@@ -58,7 +58,9 @@ pub(crate) async fn tell_member(
         CancelFlowPolicy::CancelAll => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
         CancelFlowPolicy::CancelPending if member.has_started() => false,
         CancelFlowPolicy::CancelPending => cancel_member(tx, &mut member, &cancellation.reason, &mut effects).await?,
-        CancelFlowPolicy::FlowOnly => member.pause_with_flow(&cancellation.reason, tx.now),
+        CancelFlowPolicy::FlowOnly | CancelFlowPolicy::Unknown(_) => {
+            member.pause_with_flow(&cancellation.reason, tx.now)
+        }
     };
     if changed {
         tx.save_execution(&member, effects);

@@ -143,7 +143,7 @@ pub(crate) fn resolve_edge(
             child.child_ended(now)?;
             JoinDecision::StillWaiting
         }
-        EdgeRole::Dependency => child.upstream_ended(success, now)?,
+        EdgeRole::Dependency | EdgeRole::Unknown(_) => child.upstream_ended(success, now)?,
     };
     *edge = resolved;
     if matches!(decision, JoinDecision::Impossible { .. }) && waits_for_its_first_start(child) {

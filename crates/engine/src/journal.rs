@@ -440,7 +440,7 @@ impl Transactor {
     pub(crate) async fn claimed_journal(&self, execution: &Execution, found: bool) -> Result<Option<Journal>> {
         let first = execution.lease.as_ref().is_none_or(|lease| match lease.kind {
             ClaimKind::Initial | ClaimKind::Replay => true,
-            ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed => false,
+            ClaimKind::Retry | ClaimKind::Reclaim | ClaimKind::Resumed | ClaimKind::Unknown(_) => false,
         });
         let unwritten = first && !found && !execution.follows_returned_lease();
         if unwritten && !execution.begins_with_entries() {

@@ -186,6 +186,7 @@ impl<'a> Runs<'a> {
                 self.latest = Some(Some(Latest::Flow(Box::new(created))));
                 Ok(Started::Flow(id))
             }
+            ScheduleTemplate::Unknown(variant) => Err(variant.refused("template")),
         }
     }
 

@@ -693,6 +693,7 @@ pub(crate) async fn create_delivery(
             let (input, blob) = Payload::divide(body.into(), JSON);
             (webhook_request(tx.transactor.options(), subscription, new.id, input), blob)
         }
+        SubscriptionTarget::Unknown(variant) => return Err(variant.refused("target")),
         SubscriptionTarget::Execution(request) => {
             let args = CreateExecutionArgs {
                 execution_id: Some(new.id),

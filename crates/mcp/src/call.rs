@@ -39,7 +39,7 @@ impl<D: Deployment> Call<'_, D> {
         let capabilities = self.context.client_capabilities().unwrap_or_default();
         let as_task = match tool.tasks {
             TaskSupport::Never => false,
-            TaskSupport::Optional => capabilities.supports_tasks(),
+            TaskSupport::Optional | TaskSupport::Unknown(_) => capabilities.supports_tasks(),
             TaskSupport::Required if capabilities.supports_tasks() => true,
             TaskSupport::Required => {
                 let required = ClientCapabilities::builder().enable_tasks().build();

@@ -86,8 +86,15 @@ impl FlowBuilder {
             return Err(broken);
         }
         let created = self.client.call::<CreateFlow>(self.args).await?;
-        let (Outcome::Created { flow_id, executions, .. } | Outcome::AlreadyExists { flow_id, executions, .. }) =
-            created;
+        let (flow_id, executions) = match created {
+            Outcome::Created { flow_id, executions, .. } | Outcome::AlreadyExists { flow_id, executions, .. } => {
+                (flow_id, executions)
+            }
+            Outcome::Unknown(variant) => match (variant.field("flow_id"), variant.field("executions")) {
+                (Some(flow_id), Some(executions)) => (flow_id, executions),
+                _ => return Err(SdkError::Unreadable(variant.json().to_owned())),
+            },
+        };
         Ok(CreatedFlow { client: self.client, flow_id, executions })
     }
 }

@@ -70,6 +70,7 @@ pub use ff_core::event::{Breach, BreachLevel, Event, EventKind, EventType};
 pub use ff_core::execution::FailOutcome;
 pub use ff_core::hook::HookScheme;
 pub use ff_core::lease::{ClaimGrant, ClaimKind, LeaseFence};
+pub use ff_core::newer;
 pub use ff_core::op;
 pub use ff_core::op::append_frames::Outcome as AppendFrameOutcome;
 pub use ff_core::op::get_deployment::Outcome as Deployment;

@@ -27,6 +27,14 @@ def test_unknown_fields_and_values_are_kept() -> None:
     assert outcome.model_extra == {"moon": "full"}
 
 
+def test_unknown_states_are_kept_in_a_list() -> None:
+    item = {"execution_id": "x", "namespace": "n", "lane": "l", "kind": "k", "priority": 0, "created_at": 1}
+    newer = {**item, "public_state": "hibernating", "moon": "full"}
+    page = wire.ListExecutionsOutcome.model_validate({"items": [newer], "tide": "low"})
+    assert (page.items[0].public_state, page.items[0].model_extra) == ("hibernating", {"moon": "full"})
+    assert page.model_extra == {"tide": "low"}
+
+
 def test_unknown_codes_and_classes_are_kept() -> None:
     error = failure_of(418, b'{"code": "teapot", "title": "kettle", "detail": "short and stout", "spout": 1}')
     assert type(error) is errors.Refused

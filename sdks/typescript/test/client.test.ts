@@ -141,6 +141,22 @@ test("codes and fields of a newer server are kept", async () => {
   }
 });
 
+test("words of a newer server are kept where this version has others", async () => {
+  const port = await freePort();
+  const view = { execution_id: "x", public_state: "hibernating", state: { blocking_reason: "waiting_for_the_moon" }, newer: { more: 1 } };
+  const newer = createServer((request, response) => {
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify(request.url?.startsWith("/v1/executions/") ? view : { items: [view], newer: 1 }));
+  }).listen(port, "127.0.0.1");
+  try {
+    const old = new Client({ server: `http://127.0.0.1:${port}` });
+    assert.deepEqual(await old.execution("x").get(), view);
+    assert.deepEqual((await old.list()).items, [view]);
+  } finally {
+    newer.close();
+  }
+});
+
 test("a call goes on while the server cannot be reached, as the same call", async () => {
   const proxy = await startProxy(own.server.url);
   let lost = 0;

@@ -237,7 +237,8 @@ impl Checker {
             | LeaseEnd::Revoked
             | LeaseEnd::ExecutionCancelled
             | LeaseEnd::DeadlinePassed
-            | LeaseEnd::AttemptTimedOut => {}
+            | LeaseEnd::AttemptTimedOut
+            | LeaseEnd::Unknown(_) => {}
         }
         // A first lease that its worker never got is as if it had never been.
         let first = change.before.attempt.as_ref().is_some_and(|attempt| attempt.index.0 == 0);

@@ -135,7 +135,7 @@ impl Checker {
         let satisfied = dependencies.iter().filter(|edge| edge.state == EdgeState::Satisfied).count();
         let needed = match document.join.as_ref().map(|join| &join.policy) {
             _ if dependencies.is_empty() => 0,
-            None | Some(JoinPolicy::AllOf) => dependencies.len(),
+            None | Some(JoinPolicy::AllOf | JoinPolicy::Unknown(_)) => dependencies.len(),
             Some(JoinPolicy::AnyOf(_)) => 1,
             Some(JoinPolicy::Quorum(quorum)) => usize::try_from(quorum.k).unwrap_or(usize::MAX),
         };

@@ -74,7 +74,7 @@ impl Checker {
                 let actual = reservation.actual.get(TOKENS).copied().unwrap_or(0);
                 match reservation.state {
                     ReservationState::Held => held += sign * amount,
-                    ReservationState::Released => {}
+                    ReservationState::Released | ReservationState::Unknown(_) => {}
                     ReservationState::Settled | ReservationState::Orphaned => {
                         used += sign * actual;
                         overrun += sign * (actual - amount).max(0);

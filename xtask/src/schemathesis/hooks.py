@@ -347,7 +347,8 @@ def bulk(body, _path):
 
 
 def entries(body, _path=None):
-    if body.get("entries") and not given(body, "first_number"):
+    places = body.get("entries") or body.get("undone") or body.get("cause")
+    if places and not given(body, "first_number"):
         body["first_number"] = 1
     for entry in body.get("entries") or []:
         state = entry["state"]
@@ -422,6 +423,11 @@ def condition(one, waitpoints, depth):
         count["n"] = min(count["n"], waitpoints if count.get("distinct") == "waitpoints" else CONDITION_PART_MAX)
         del (count.get("matchers") or [])[CONDITION_PART_MAX:]
     return one
+
+
+def fork(body, _path):
+    # No journal has a step that was made up.
+    drop(body, "before_step", "from_step")
 
 
 def decide_step(body, _path):
@@ -533,6 +539,8 @@ OPERATIONS = {
     "park": park,
     "suspend": suspend,
     "decide_step": decide_step,
+    "fork_execution": fork,
+    "replay_execution": fork,
     "throttle_provider": throttle,
     "create_pending_waitpoint": pending_waitpoint,
     "deliver_signal": signal,

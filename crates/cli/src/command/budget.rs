@@ -333,9 +333,10 @@ async fn create(session: &Session, budget: Create) -> Result<()> {
         per: budget.per,
     };
     let answer = session.client.call::<CreateBudget>(args).await?;
-    session.out.answer(&answer, |_| match answer {
+    session.out.answer(&answer, |_| match &answer {
         create_budget::Outcome::Created => format!("{} is created", budget.name),
         create_budget::Outcome::AlreadyExists => format!("{} was there before, just so", budget.name),
+        create_budget::Outcome::Unknown(variant) => variant.json().to_owned(),
     })
 }
 
@@ -436,6 +437,7 @@ async fn report(session: &Session, name: String, usage: Vec<(String, i64)>, dedu
         ReportUsageResult::HardBreach { dimension, current, limit } => {
             style.paint(Colour::Red, &format!("{name}: {dimension} is at {current} and must not pass {limit}"))
         }
+        ReportUsageResult::Unknown(variant) => variant.json().to_owned(),
     })
 }
 

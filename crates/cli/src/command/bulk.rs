@@ -261,6 +261,7 @@ fn verb(action: BulkAction) -> &'static str {
         BulkAction::SetPriority => "change the priority of",
         BulkAction::SetTags => "replace the tags of",
         BulkAction::Remove => "remove",
+        BulkAction::Unknown(word) => word.as_str(),
     }
 }
 
@@ -308,7 +309,7 @@ fn state(job: &BulkView) -> Cell {
     let colour = match job.state {
         BulkState::Completed if job.progress.refused == 0 => Colour::Green,
         BulkState::Completed => Colour::Red,
-        BulkState::Running | BulkState::Cancelling | BulkState::Cancelled => Colour::Yellow,
+        BulkState::Running | BulkState::Cancelling | BulkState::Cancelled | BulkState::Unknown(_) => Colour::Yellow,
     };
     Cell::coloured(job.state, colour)
 }

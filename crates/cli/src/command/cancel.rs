@@ -50,5 +50,6 @@ fn text(answer: &Cancelled) -> String {
     match &answer.outcome {
         Outcome::Cancelled { cancelled_at } => format!("{id} cancelled at {}", span::instant(*cancelled_at)),
         Outcome::AlreadyTerminal { public_state } => format!("{id} had ended before: {public_state}"),
+        Outcome::Unknown(variant) => format!("{id}: {}", variant.json()),
     }
 }

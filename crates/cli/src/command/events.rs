@@ -120,6 +120,6 @@ fn colour(event: EventType) -> Colour {
         EventType::LeaseAcquired | EventType::LeaseReleased => Colour::Blue,
         EventType::LeaseReclaimed | EventType::Breached => Colour::Yellow,
         EventType::SignalAccepted | EventType::Suspended | EventType::Resumed => Colour::Magenta,
-        EventType::Created => Colour::Dim,
+        EventType::Created | EventType::Unknown(_) => Colour::Dim,
     }
 }

@@ -126,6 +126,7 @@ async fn create(session: &Session, hook: Create) -> Result<()> {
         create_hook::Outcome::Created { secret: Some(secret), .. } => secret.0.clone(),
         create_hook::Outcome::Created { .. } => format!("{} is created", hook.name),
         create_hook::Outcome::AlreadyExists { .. } => format!("{} was there before, just so", hook.name),
+        create_hook::Outcome::Unknown(variant) => variant.json().to_owned(),
     })
 }
 
@@ -138,6 +139,7 @@ fn table(hooks: &[HookView], style: Style) -> String {
             HookTarget::Signal(signal) => {
                 format!("signals {} by {}={}", signal.name, signal.tag(), signal.correlation_id)
             }
+            HookTarget::Unknown(variant) => variant.json().to_owned(),
         };
         table.row([
             Cell::of(&hook.name),

@@ -150,9 +150,10 @@ async fn create(session: &Session, provider: Create) -> Result<()> {
         max_concurrent: provider.concurrent,
     };
     let answer = session.client.call::<CreateProvider>(args).await?;
-    session.out.answer(&answer, |_| match answer {
+    session.out.answer(&answer, |_| match &answer {
         create_provider::Outcome::Created => format!("{} is created", provider.name),
         create_provider::Outcome::AlreadyExists => format!("{} was there before, just so", provider.name),
+        create_provider::Outcome::Unknown(variant) => variant.json().to_owned(),
     })
 }
 

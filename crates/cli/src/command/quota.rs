@@ -126,9 +126,10 @@ async fn create(session: &Session, quota: Create) -> Result<()> {
         jitter_ms: quota.jitter,
     };
     let answer = session.client.call::<CreateQuota>(args).await?;
-    session.out.answer(&answer, |_| match answer {
+    session.out.answer(&answer, |_| match &answer {
         create_quota::Outcome::Created => format!("{} is created", quota.name),
         create_quota::Outcome::AlreadyExists => format!("{} was there before, just so", quota.name),
+        create_quota::Outcome::Unknown(variant) => variant.json().to_owned(),
     })
 }
 

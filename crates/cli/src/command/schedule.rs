@@ -275,6 +275,7 @@ async fn create(session: &Session, schedule: Create) -> Result<()> {
         let (what, next_at) = match &answer {
             create_schedule::Outcome::Created { next_at, .. } => ("is created", next_at),
             create_schedule::Outcome::AlreadyExists { next_at, .. } => ("was there before, just so", next_at),
+            create_schedule::Outcome::Unknown(variant) => return variant.json().to_owned(),
         };
         let next = next_at.map_or("it never runs".to_owned(), |at| format!("it runs next at {}", span::instant(at)));
         format!("{name} {what}; {next}")
@@ -355,7 +356,7 @@ fn details(schedule: &ScheduleView, style: Style) -> String {
 fn state(state: ScheduleState) -> Cell {
     let colour = match state {
         ScheduleState::Active => Colour::Green,
-        ScheduleState::Paused | ScheduleState::Ended => Colour::Yellow,
+        ScheduleState::Paused | ScheduleState::Ended | ScheduleState::Unknown(_) => Colour::Yellow,
     };
     Cell::coloured(state, colour)
 }
@@ -364,7 +365,7 @@ fn outcome(run: &ScheduleRunView) -> Cell {
     let colour = match run.outcome {
         RunOutcome::Started => Colour::Green,
         RunOutcome::Refused => Colour::Red,
-        RunOutcome::Skipped | RunOutcome::Buffered | RunOutcome::Missed => Colour::Yellow,
+        RunOutcome::Skipped | RunOutcome::Buffered | RunOutcome::Missed | RunOutcome::Unknown(_) => Colour::Yellow,
     };
     match &run.refused {
         Some(code) => Cell::coloured(format!("{} ({code})", run.outcome), colour),

@@ -74,6 +74,7 @@ pub(crate) fn text(name: &str, outcome: &SignalOutcome) -> String {
         SignalOutcome::TriggeredResume { .. } => format!("{name}: taken, the execution goes on"),
         SignalOutcome::Accepted { effect, .. } => format!("{name}: {}", effect_text(*effect)),
         SignalOutcome::Duplicate { existing_signal_id } => format!("{name}: was sent before as {existing_signal_id}"),
+        SignalOutcome::Unknown(variant) => format!("{name}: {}", variant.json()),
     }
 }
 
@@ -83,5 +84,6 @@ fn effect_text(effect: SignalEffect) -> &'static str {
         SignalEffect::ResumeConditionSatisfied => "taken, the execution goes on",
         SignalEffect::Buffered => "kept until the execution waits for it",
         SignalEffect::NoOp => "taken, but nothing waits for a signal of this name",
+        SignalEffect::Unknown(word) => word.as_str(),
     }
 }

@@ -97,5 +97,6 @@ fn colour(state: StepState) -> Colour {
         StepState::Retrying => Colour::Yellow,
         StepState::Completed => Colour::Green,
         StepState::Failed => Colour::Red,
+        StepState::Unknown(_) => Colour::Dim,
     }
 }

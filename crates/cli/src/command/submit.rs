@@ -114,6 +114,7 @@ async fn each(session: &Session, request: Args, source: &Source) -> Result<()> {
             match result {
                 CreateResult::Created(created) => session.out.line(&created, |_| created.execution_id.to_string())?,
                 CreateResult::Refused { error } => refused = Some(error),
+                CreateResult::Unknown(variant) => session.out.line(&variant, |_| variant.json().to_owned())?,
             }
         }
         bar.advance(batch.len());

@@ -168,6 +168,7 @@ async fn create(session: &Session, new: Create) -> Result<()> {
         create_subscription::Outcome::Created { secret: Some(secret), .. } => secret.0.clone(),
         create_subscription::Outcome::Created { .. } => format!("{} is created", new.name),
         create_subscription::Outcome::AlreadyExists { .. } => format!("{} was there before, just so", new.name),
+        create_subscription::Outcome::Unknown(variant) => variant.json().to_owned(),
     })
 }
 
@@ -191,6 +192,7 @@ fn details(subscription: &SubscriptionView, style: Style) -> String {
     let target = match &subscription.target {
         SubscriptionTarget::Webhook(webhook) => webhook.url.clone(),
         SubscriptionTarget::Execution(request) => format!("creates {}", request.kind),
+        SubscriptionTarget::Unknown(variant) => variant.json().to_owned(),
     };
     let mut table = Table::new(["SUBSCRIPTION", "STATE", "EVENTS", "TARGET", "DELIVERIES", "REFUSED", "GAPS", "NOTE"]);
     table.row([

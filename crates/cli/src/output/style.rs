@@ -64,14 +64,14 @@ pub(crate) fn public_state(state: PublicState) -> Colour {
         PublicState::Active => Colour::Cyan,
         PublicState::Suspended => Colour::Magenta,
         PublicState::RateLimited | PublicState::Delayed => Colour::Yellow,
-        PublicState::Waiting | PublicState::WaitingChildren => Colour::Blue,
+        PublicState::Waiting | PublicState::WaitingChildren | PublicState::Unknown(_) => Colour::Blue,
     }
 }
 
 /// The colour of a flow's state.
 pub(crate) fn flow_state(state: FlowState) -> Colour {
     match state {
-        FlowState::Open => Colour::Blue,
+        FlowState::Open | FlowState::Unknown(_) => Colour::Blue,
         FlowState::Running => Colour::Cyan,
         FlowState::Blocked => Colour::Yellow,
         FlowState::Completed => Colour::Green,
@@ -84,7 +84,7 @@ pub(crate) fn flow_state(state: FlowState) -> Colour {
 pub(crate) fn lane_state(state: LaneState) -> Colour {
     match state {
         LaneState::Active => Colour::Green,
-        LaneState::Paused | LaneState::Draining => Colour::Yellow,
+        LaneState::Paused | LaneState::Draining | LaneState::Unknown(_) => Colour::Yellow,
         LaneState::Disabled => Colour::Red,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
 
+use ff_core::encoding::read_answer;
 use ff_core::op::reserve_spend;
 
 use super::call::{Call, SpendCall};
@@ -37,10 +38,10 @@ pub(super) fn run(worker: &mut Worker, out: &Output, arguments: SpendArguments) 
     let reserve =
         SpendCall::Reserve { key: name.clone(), amounts: estimate.clone(), ttl_ms: ttl.map(i64::unsigned_abs) };
     let answer = worker.call(&Call::Spend(reserve))?;
-    let held = match serde_json::from_slice(&answer) {
+    let held = match read_answer(|| serde_json::from_slice(&answer)) {
         Ok(reserve_spend::Outcome::Reserved { budgets }) => !budgets.is_empty(),
-        // Asked: the worker lets the task go, and the program should end.
-        Ok(reserve_spend::Outcome::Refused(_) | reserve_spend::Outcome::Asked { .. }) => {
+        // Refused, or asked: then the worker lets the task go, and the program should end.
+        Ok(_) => {
             out.bytes(&answer)?;
             return Err(Failure::silent(failure::BUDGET_SPENT));
         }

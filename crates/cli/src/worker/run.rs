@@ -295,6 +295,7 @@ impl Running<'_> {
                     });
                     Ok(("suspended", Answer::json(&answer)))
                 }
+                Ok(SuspendOutcome::Unknown(variant)) => Ok(("suspended", Answer::json(&variant))),
                 Err(error) => Err(error),
             },
             Call::Delay { delay_ms } => {
@@ -374,6 +375,7 @@ fn shown(outcome: &FailOutcome, reason: String) -> Outcome {
     match outcome {
         FailOutcome::RetryScheduled { .. } => ("retry_scheduled", Some(reason)),
         FailOutcome::TerminalFailed => ("failed", Some(reason)),
+        FailOutcome::Unknown(_) => ("untold", Some(reason)),
     }
 }
 

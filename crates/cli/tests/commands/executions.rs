@@ -1,5 +1,8 @@
 //! submit, ls, get, explain, result, wait, cancel, replay.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use crate::support::{Transcript, connected, run};
 use crate::work;
 
@@ -180,4 +183,20 @@ fn an_operator_changes_executions_and_removes_them() {
     it.ff(&["cancel", &other]);
     it.ff(&["rm", &other, "-o", "json"]);
     it.finish("change");
+}
+
+#[test]
+fn a_person_who_stops_waiting_has_the_id() {
+    let mut command = connected("submit-interrupted", &["submit", "greet", "--wait"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let told = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    // Where tests run in the background of a shell, programs ignore interrupts.
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    let id = said.trim().strip_prefix("waiting for ").unwrap_or_else(|| panic!("{said}"));
+    let view = run(connected("submit-interrupted", &["get", id, "-o", "json"]), "");
+    assert_eq!((view.code, &view.json()["public_state"]), (0, &"waiting".into()), "it goes on without a watcher");
 }

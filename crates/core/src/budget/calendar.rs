@@ -49,6 +49,7 @@ impl CalendarWindow {
         let last = match self.unit {
             CalendarUnit::Day => today,
             CalendarUnit::Month => today.last_of_month().ok()?,
+            CalendarUnit::Unknown(_) => return None,
         };
         let begins = last.tomorrow().ok()?.start_of_day().ok()?;
         Some(begins.timestamp().as_millisecond())

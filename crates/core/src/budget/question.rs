@@ -10,7 +10,7 @@ use crate::{document, limits, text, vocabulary};
 
 vocabulary! {
     /// How a person answers a budget's question.
-    pub enum BudgetAnswer {
+    pub closed enum BudgetAnswer {
         /// More may be used, in this window only.
         Grant "grant",
         /// The hard limits are raised for good.

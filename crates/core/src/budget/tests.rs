@@ -384,6 +384,7 @@ mod spend {
             match reservation.state {
                 ReservationState::Held => held += amount,
                 ReservationState::Released => {}
+                ReservationState::Unknown(word) => panic!("{word:?} is stored"),
                 ReservationState::Settled | ReservationState::Orphaned => {
                     used += actual;
                     overrun += (actual - amount).max(0);

@@ -211,6 +211,7 @@ fn reach(condition: &Condition, facts: &[SignalFact]) -> (usize, usize) {
                         Distinct::Signals => fact.id.to_string(),
                         Distinct::Sources => fact.source.clone(),
                         Distinct::Waitpoints => fact.waitpoint.to_string(),
+                        Distinct::Unknown(word) => panic!("{word:?} is counted"),
                     });
                 }
             }

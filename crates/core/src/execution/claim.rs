@@ -125,7 +125,7 @@ impl Execution {
             ClaimKind::Retry => AttemptKind::Retry,
             ClaimKind::Reclaim => AttemptKind::Reclaim,
             ClaimKind::Replay => AttemptKind::Replay,
-            ClaimKind::Initial | ClaimKind::Resumed => AttemptKind::Initial,
+            ClaimKind::Initial | ClaimKind::Resumed | ClaimKind::Unknown(_) => AttemptKind::Initial,
         };
         self.attempt = Some(Attempt { index, kind, started_at: now, ..Default::default() });
         // A retry or a reclaim takes over what ended the suspension before, so that no question is asked twice. A
@@ -387,7 +387,7 @@ impl Execution {
             ClaimKind::Retry => AttemptState::PendingRetryAttempt,
             ClaimKind::Reclaim => AttemptState::PendingReclaimAttempt,
             ClaimKind::Replay => AttemptState::PendingReplayAttempt,
-            ClaimKind::Resumed => AttemptState::AttemptInterrupted,
+            ClaimKind::Resumed | ClaimKind::Unknown(_) => AttemptState::AttemptInterrupted,
         };
         self.settle();
         Ok(())

@@ -32,7 +32,7 @@ document! {
 vocabulary! {
     /// The source of a cancellation.
     #[derive(Default)]
-    pub enum CancelSource {
+    pub closed enum CancelSource {
         /// An operator.
         #[default]
         Operator "operator",
@@ -49,7 +49,7 @@ vocabulary! {
 
 /// The outcome of a reported failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum FailOutcome {
     /// It will be tried again.
     RetryScheduled {
@@ -58,7 +58,11 @@ pub enum FailOutcome {
     },
     /// It has failed for good.
     TerminalFailed,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(FailOutcome);
 
 /// The outcome of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

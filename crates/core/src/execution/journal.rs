@@ -190,7 +190,7 @@ impl Wait {
                 next_at: Some(now),
                 ..entry
             },
-            StepAnswer::Fail => StepEntry {
+            StepAnswer::Fail | StepAnswer::Unknown(_) => StepEntry {
                 state: StepState::Failed,
                 category: Some(question.reason.as_str().to_owned()),
                 message: because("a person let it fail"),

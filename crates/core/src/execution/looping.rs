@@ -95,7 +95,7 @@ impl Execution {
         let action = self.policy.no_progress.as_ref().map(|policy| policy.action).unwrap_or_default();
         let now = self.mark_updated(now);
         match action {
-            NoProgressAction::Ask => {
+            NoProgressAction::Ask | NoProgressAction::Unknown(_) => {
                 self.part(LeaseEnd::LoopDetected, now, effects);
                 let reason = SuspendReason::NoProgress;
                 let question = Question { reason, detail: found.in_words(), ..Default::default() };

@@ -242,7 +242,7 @@ document! {
 vocabulary! {
     /// The cause that ended a suspension.
     #[derive(Default)]
-    pub enum ResumedBy {
+    pub closed enum ResumedBy {
         /// There was none since the execution last parted from a lease.
         #[default]
         Nothing "nothing",

@@ -170,7 +170,7 @@ impl Execution {
                 self.state.blocking_reason = suspension.blocking_reason();
             }
             TimeoutBehavior::AutoResumeWithTimeoutSignal => self.resume(ResumedBy::Timeout, Vec::new(), now, effects),
-            TimeoutBehavior::Fail => {
+            TimeoutBehavior::Fail | TimeoutBehavior::Unknown(_) => {
                 self.failure = Some(self.suspension_failure(reason, "suspension_timeout", now));
                 self.end_early(LeaseEnd::None, AttemptOutcome::Failed, reason, TerminalOutcome::Failed, now, effects);
             }

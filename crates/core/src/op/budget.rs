@@ -71,13 +71,17 @@ pub struct CreateBudgetArgs {
 
 /// The answer to `create_budget`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateBudgetOutcome {
     /// It was created.
     Created,
     /// It existed before, with the same definition.
     AlreadyExists,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateBudgetOutcome);
 
 impl CreateBudgetOutcome {
     /// The budget, if this call created it.

@@ -109,7 +109,7 @@ impl CreateBulkArgs {
 /// Which executions a bulk job is about: the filters of a list. One that is given several times takes any of its values;
 /// tags with different keys must all be there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct BulkFilter {
     /// Only executions in these lanes.
     #[serde(default, deserialize_with = "one_or_several", skip_serializing_if = "Vec::is_empty")]
@@ -151,6 +151,7 @@ pub struct BulkFilter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_to: Option<i64>,
 }
+crate::newer::open_struct!(BulkFilter);
 
 impl BulkFilter {
     /// The arguments of a list with these filters, in the order in which a job goes through it.

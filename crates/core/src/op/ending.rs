@@ -315,7 +315,7 @@ pub struct SuspendArgs {
 
 /// The answer to `suspend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum SuspendOutcome {
     /// The lease is released.
     Suspended {
@@ -344,7 +344,11 @@ pub enum SuspendOutcome {
         /// The signals that satisfied it.
         resume_signals: Vec<ResumeSignal>,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(SuspendOutcome);
 
 impl SuspendArgs {
     /// The bytes of the continuation, if any.

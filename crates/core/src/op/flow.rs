@@ -23,7 +23,7 @@ operation! {
 
 /// The arguments of `create_flow`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct CreateFlowArgs {
     /// An id the caller minted; the same id with the same content means the same flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,10 +51,11 @@ pub struct CreateFlowArgs {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub complete: bool,
 }
+crate::newer::open_struct!(CreateFlowArgs);
 
 /// The answer to `create_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateFlowOutcome {
     /// It was created, with all its members.
     Created {
@@ -74,11 +75,15 @@ pub enum CreateFlowOutcome {
         /// The members of this request by node name.
         executions: BTreeMap<String, ExecutionId>,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateFlowOutcome);
 
 /// A member of a new flow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct NodeRequest {
     /// Its name in the graph, unique in the flow.
     pub name: String,
@@ -88,10 +93,11 @@ pub struct NodeRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinPolicy>,
 }
+crate::newer::open_struct!(NodeRequest);
 
 /// A dependency between two nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct GraphEdge {
     /// The node that must end first.
     pub from: String,
@@ -104,13 +110,22 @@ pub struct GraphEdge {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
 }
+crate::newer::open_struct!(GraphEdge);
 
 impl CreateFlowOutcome {
+    /// The flow, unless a newer server does not say it.
+    pub fn flow_id(&self) -> Option<FlowId> {
+        match self {
+            Self::Created { flow_id, .. } | Self::AlreadyExists { flow_id, .. } => Some(*flow_id),
+            Self::Unknown(variant) => variant.field("flow_id"),
+        }
+    }
+
     /// The flow, if this call created it.
     pub fn created(&self) -> Created {
         match self {
             Self::Created { flow_id, .. } => Created::Id(flow_id.to_string()),
-            Self::AlreadyExists { .. } => Created::Nothing,
+            Self::AlreadyExists { .. } | Self::Unknown(_) => Created::Nothing,
         }
     }
 }
@@ -300,7 +315,7 @@ pub struct AddExecutionToFlowArgs {
 
 /// The answer to `add_execution_to_flow`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum AddExecutionToFlowOutcome {
     /// It is a member.
     Added {
@@ -312,7 +327,11 @@ pub enum AddExecutionToFlowOutcome {
         /// How many members the flow has.
         node_count: u32,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(AddExecutionToFlowOutcome);
 
 impl AddExecutionToFlowArgs {
     /// Refuses names that are too long, and an execution that cannot be in this flow.
@@ -353,7 +372,7 @@ pub struct StageDependencyEdgeArgs {
 
 /// The answer to `stage_dependency_edge`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum StageDependencyEdgeOutcome {
     /// The edge is in the graph.
     Staged {
@@ -362,7 +381,11 @@ pub enum StageDependencyEdgeOutcome {
         /// The graph's revision with it.
         graph_revision: u64,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(StageDependencyEdgeOutcome);
 
 impl StageDependencyEdgeArgs {
     /// Refuses an edge from an execution to itself, and names that are too long.
@@ -399,7 +422,7 @@ pub struct ApplyDependencyToChildArgs {
 
 /// The answer to `apply_dependency_to_child`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ApplyDependencyToChildOutcome {
     /// The child waits for it, unless its upstream has ended.
     Applied {
@@ -411,7 +434,11 @@ pub enum ApplyDependencyToChildOutcome {
         /// How many upstreams the child waits for.
         unsatisfied_count: u32,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ApplyDependencyToChildOutcome);
 
 impl ApplyDependencyToChildArgs {
     /// Refuses join policies that no child could have.

@@ -40,7 +40,7 @@ pub struct CreateHookArgs {
 
 /// The target of a message: what it creates or signals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HookTarget {
     /// An execution, whose input is the body.
     Execution(Box<create_execution::Args>),
@@ -48,11 +48,15 @@ pub enum HookTarget {
     Flow(Box<create_flow::Args>),
     /// A signal to an execution that is found by a tag.
     Signal(HookSignal),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(HookTarget);
 
 /// Which execution gets a signal, and what it is called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct HookSignal {
     /// Where in the body the value stands that leads to the execution: a JSON pointer such as `/data/order/id`.
     pub correlation_id: String,
@@ -62,6 +66,7 @@ pub struct HookSignal {
     /// The name of the signal; conditions match it.
     pub name: String,
 }
+crate::newer::open_struct!(HookSignal);
 
 impl HookSignal {
     /// The tag that leads to an execution.
@@ -111,6 +116,7 @@ impl HookTarget {
                 }
                 Ok(())
             }
+            HookTarget::Unknown(variant) => Err(variant.refused("target")),
         }
     }
 
@@ -119,7 +125,7 @@ impl HookTarget {
         let template = match self {
             HookTarget::Execution(request) => ScheduleTemplate::Execution(request.clone()),
             HookTarget::Flow(request) => ScheduleTemplate::Flow(request.clone()),
-            HookTarget::Signal(_) => return Vec::new(),
+            HookTarget::Signal(_) | HookTarget::Unknown(_) => return Vec::new(),
         };
         template.lanes().map(str::to_owned).collect()
     }
@@ -153,7 +159,7 @@ impl CreateHookArgs {
 
 /// The answer to `create_hook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateHookOutcome {
     /// It was created.
     Created {
@@ -168,7 +174,11 @@ pub enum CreateHookOutcome {
         /// The hook.
         hook_id: HookId,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateHookOutcome);
 
 impl CreateHookOutcome {
     /// The hook, if this call created it.

@@ -227,7 +227,7 @@ impl StepQuestion {
 
 /// The answer to `park`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ParkOutcome {
     /// The lease is released.
     Parked {
@@ -247,7 +247,11 @@ pub enum ParkOutcome {
         /// The number the next entry gets.
         next_number: u64,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ParkOutcome);
 
 /// Where a signal for a parked execution arrives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -82,7 +82,7 @@ impl ClaimOutcome {
 
 vocabulary! {
     /// Whether a claim returns leases or grants.
-    pub enum ClaimMode {
+    pub closed enum ClaimMode {
         /// Leases.
         Lease "lease",
         /// Grants, to be claimed in a second step.

@@ -242,4 +242,6 @@ macro_rules! table {
 crate::operations!(table);
 
 #[cfg(test)]
+mod newer_tests;
+#[cfg(test)]
 mod tests;

@@ -339,7 +339,7 @@ vocabulary! {
 
 /// The outcome of one renewal; each is decided on its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum RenewalOutcome {
     /// The lease holds.
     Renewed {
@@ -370,7 +370,11 @@ pub enum RenewalOutcome {
         /// The refusal.
         error: Error,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(RenewalOutcome);
 
 #[cfg(test)]
 mod tests {
@@ -492,12 +496,16 @@ impl NamedRemoval {
 }
 
 /// The outcome of a removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum Removed {
     /// It reads as gone. Its data goes with it, in the background where there is much of it.
     Removed,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(Removed);
 
 /// A page of what a namespace has.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -44,13 +44,17 @@ pub struct CreateProviderArgs {
 
 /// Whether the provider is new.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateProviderOutcome {
     /// It was created.
     Created,
     /// It existed before, with the same definition.
     AlreadyExists,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateProviderOutcome);
 
 impl CreateProviderOutcome {
     /// The provider, if this call created it.

@@ -40,13 +40,17 @@ pub struct CreateQuotaArgs {
 
 /// The answer to `create_quota`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateQuotaOutcome {
     /// It was created.
     Created,
     /// It existed before, with the same definition.
     AlreadyExists,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateQuotaOutcome);
 
 impl CreateQuotaOutcome {
     /// The quota, if this call created it.

@@ -54,7 +54,7 @@ pub struct CreateScheduleArgs {
 
 /// The answer to `create_schedule`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateScheduleOutcome {
     /// It was created.
     Created {
@@ -72,7 +72,11 @@ pub enum CreateScheduleOutcome {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_at: Option<i64>,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateScheduleOutcome);
 
 impl CreateScheduleOutcome {
     /// The schedule, if this call created it.
@@ -389,13 +393,17 @@ fn named(name: &str, namespace: Option<&str>) -> Result<()> {
 
 /// The template of what a schedule creates at each of its instants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleTemplate {
     /// An execution.
     Execution(Box<create_execution::Args>),
     /// A flow with its whole graph.
     Flow(Box<create_flow::Args>),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ScheduleTemplate);
 
 impl ScheduleTemplate {
     /// Refuses what no run could be made from: every run has an id and a time of its own, and the schedule's namespace.
@@ -420,6 +428,7 @@ impl ScheduleTemplate {
                 request.validate()?;
                 request.graph().map(drop)
             }
+            ScheduleTemplate::Unknown(variant) => Err(variant.refused("template")),
         }
     }
 
@@ -428,6 +437,7 @@ impl ScheduleTemplate {
         match self {
             ScheduleTemplate::Execution(_) => 1,
             ScheduleTemplate::Flow(request) => request.nodes.len(),
+            ScheduleTemplate::Unknown(_) => 0,
         }
     }
 
@@ -436,6 +446,7 @@ impl ScheduleTemplate {
         let requests: Vec<&create_execution::Args> = match self {
             ScheduleTemplate::Execution(request) => vec![request],
             ScheduleTemplate::Flow(request) => request.nodes.iter().map(|node| &node.request).collect(),
+            ScheduleTemplate::Unknown(_) => Vec::new(),
         };
         requests.into_iter().map(|request| request.lane.as_deref().unwrap_or(parts::DEFAULT_LANE))
     }

@@ -44,7 +44,7 @@ pub struct ReserveSpendArgs {
 
 /// Whether the amounts are held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ReserveSpendOutcome {
     /// They are held.
     Reserved {
@@ -59,7 +59,11 @@ pub enum ReserveSpendOutcome {
         /// The budget that asks.
         budget: String,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ReserveSpendOutcome);
 
 /// How long one budget holds a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -42,17 +42,21 @@ pub struct CreateSubscriptionArgs {
 
 /// The target of an event: a webhook, or new work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SubscriptionTarget {
     /// A request to an address, signed by the scheme of Standard Webhooks.
     Webhook(WebhookTarget),
     /// An execution, whose input is the event.
     Execution(Box<create_execution::Args>),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(SubscriptionTarget);
 
 /// Where a webhook goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct WebhookTarget {
     /// The address. Callers that may not administer are shown its host only.
     pub url: String,
@@ -60,6 +64,7 @@ pub struct WebhookTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
+crate::newer::open_struct!(WebhookTarget);
 
 impl SubscriptionTarget {
     /// Refuses addresses that cannot be sent to, and templates that nothing could be made from.
@@ -77,6 +82,7 @@ impl SubscriptionTarget {
                 }
                 request.validate()
             }
+            SubscriptionTarget::Unknown(variant) => Err(variant.refused("target")),
         }
     }
 
@@ -106,7 +112,7 @@ impl CreateSubscriptionArgs {
     pub fn definition(&self) -> Result<SubscriptionDefinition> {
         let url = match &self.target {
             SubscriptionTarget::Webhook(webhook) => webhook.url.clone(),
-            SubscriptionTarget::Execution(_) => String::new(),
+            SubscriptionTarget::Execution(_) | SubscriptionTarget::Unknown(_) => String::new(),
         };
         Ok(SubscriptionDefinition {
             filter: self.filter.clone().unwrap_or_default(),
@@ -127,7 +133,7 @@ impl CreateSubscriptionArgs {
 
 /// The answer to `create_subscription`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateSubscriptionOutcome {
     /// It was created.
     Created {
@@ -142,13 +148,18 @@ pub enum CreateSubscriptionOutcome {
         /// The subscription.
         subscription_id: SubscriptionId,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateSubscriptionOutcome);
 
 impl CreateSubscriptionOutcome {
-    /// The subscription.
-    pub fn subscription_id(&self) -> SubscriptionId {
+    /// The subscription, unless a newer server does not say it.
+    pub fn subscription_id(&self) -> Option<SubscriptionId> {
         match self {
-            Self::Created { subscription_id, .. } | Self::AlreadyExists { subscription_id } => *subscription_id,
+            Self::Created { subscription_id, .. } | Self::AlreadyExists { subscription_id } => Some(*subscription_id),
+            Self::Unknown(variant) => variant.field("subscription_id"),
         }
     }
 

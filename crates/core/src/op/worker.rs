@@ -318,7 +318,7 @@ pub struct ExchangeOutcome {
 
 /// The outcome of an ending: the answer of its own operation, or a problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum ExchangeEnded {
     /// As `complete` answers.
     Complete(CompleteOutcome),
@@ -336,7 +336,11 @@ pub enum ExchangeEnded {
     Cancel(CancelExecutionOutcome),
     /// It was refused, or could not be done.
     Problem(Error),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(ExchangeEnded);
 
 /// The work that a claim took, or the reason why it took none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

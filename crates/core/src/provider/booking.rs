@@ -14,7 +14,7 @@ use crate::{document, limits, vocabulary};
 vocabulary! {
     /// How far a booking is.
     #[derive(Default)]
-    pub enum BookingState {
+    pub closed enum BookingState {
         /// It waits for its instant.
         #[default]
         Booked "booked",

@@ -49,7 +49,7 @@ vocabulary! {
 
 /// What becomes of instants that were not seen to in time, such as while no server ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum CatchUp {
     /// They are passed over.
     #[default]
@@ -58,7 +58,11 @@ pub enum CatchUp {
     Last,
     /// The last of them run, up to a number.
     All(CatchUpAll),
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CatchUp);
 
 document! {
     /// How many instants are caught up on.
@@ -76,7 +80,7 @@ impl CatchUp {
 
     fn max(&self) -> usize {
         match self {
-            CatchUp::None => 0,
+            CatchUp::None | CatchUp::Unknown(_) => 0,
             CatchUp::Last => 1,
             CatchUp::All(all) => usize::try_from(all.max).unwrap_or(usize::MAX),
         }
@@ -418,7 +422,7 @@ impl Schedule {
         match run.overlap {
             _ if !latest_is_open => Decision::Start,
             Overlap::Allow => Decision::Start,
-            Overlap::Skip => Decision::Skip,
+            Overlap::Skip | Overlap::Unknown(_) => Decision::Skip,
             Overlap::CancelPrevious => Decision::Replace,
             Overlap::BufferOne if self.buffered.is_some() => Decision::Skip,
             Overlap::BufferOne => Decision::Buffer,

@@ -192,13 +192,12 @@ impl Rooms {
                     node.request.input_base64 = Some(body.clone());
                     node.request.content_type = Some(content_type.clone());
                 }
-                let (flow_id, duplicate) = match self.perform::<CreateFlow>(&caller, args).await? {
-                    CreateFlowOutcome::Created { flow_id, .. } => (flow_id, false),
-                    CreateFlowOutcome::AlreadyExists { flow_id, .. } => (flow_id, true),
-                };
-                Ok(HookReceipt { duplicate, flow_id: Some(flow_id), ..Default::default() })
+                let outcome = self.perform::<CreateFlow>(&caller, args).await?;
+                let duplicate = matches!(outcome, CreateFlowOutcome::AlreadyExists { .. });
+                Ok(HookReceipt { duplicate, flow_id: outcome.flow_id(), ..Default::default() })
             }
             HookTarget::Signal(signal) => self.signal_by_hook(&caller, &hook, &signal, &message, key).await,
+            HookTarget::Unknown(variant) => Err(variant.refused("target")),
         }
     }
 

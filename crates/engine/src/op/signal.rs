@@ -14,6 +14,7 @@ use ff_core::{
     TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
 };
 use ff_store::{Query, Scan, StoredDocument};
+use uuid::Uuid;
 
 use crate::caller::{Caller, Standing, WAITPOINT_TOKEN};
 use crate::execution_data::close_waitpoints;
@@ -86,7 +87,11 @@ fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool, namespace:
     signal.counted_as = match standing {
         Standing::Open => None,
         Standing::Relay if signal.vouched => Some(source(VOUCHED, &signal.source_identity)),
-        Standing::Token | Standing::Relay => Some(source("api_token", &caller.name)),
+        Standing::Token | Standing::Relay => Some(match &caller.configured_token {
+            // Configured tokens may have no names, and are several callers all the same.
+            Some(token) => source("configured_token", &Uuid::from_bytes(*token).to_string()),
+            None => source("api_token", &caller.name),
+        }),
         Standing::Stranger => Some(source(WAITPOINT_TOKEN, &signal.waitpoint.to_string())),
     };
 }
@@ -319,7 +324,7 @@ impl SendSignal<'_> {
                 tx.save(&waitpoint);
                 effect
             }
-            WaitpointState::Active | WaitpointState::Closed => {
+            WaitpointState::Active | WaitpointState::Closed | WaitpointState::Unknown(_) => {
                 let delay_ms = self.args.resume_delay_ms.unwrap_or(0);
                 if let Some(suspension) = &suspension {
                     suspension.check_answer(&fact, new.payload.as_ref().map(|payload| &payload[..]))?;

@@ -52,6 +52,7 @@ impl Handle<CreateSubscription> for Rooms {
                 self.services.system.check_lane(request.lane.as_deref().unwrap_or(DEFAULT_LANE))?;
                 None
             }
+            SubscriptionTarget::Unknown(variant) => return Err(variant.refused("target")),
         };
         let secret = match given {
             Some(secret) => signature::read_secret("target.webhook.secret", &secret.0)?,
@@ -74,7 +75,9 @@ impl Handle<CreateSubscription> for Rooms {
         }
         let identity = self.transactor.callers_identity::<CreateSubscription>(caller, &args, None);
         let mut outcome = self.transactor.transact_once(Partition::SYSTEM, identity, &Define { new }).await?;
-        self.services.subscriptions.begin_cursors(outcome.subscription_id()).await?;
+        if let Some(id) = outcome.subscription_id() {
+            self.services.subscriptions.begin_cursors(id).await?;
+        }
         if let (CreateSubscriptionOutcome::Created { subscription_id, secret }, None, SubscriptionTarget::Webhook(_)) =
             (&mut outcome, given, &args.target)
         {

@@ -44,7 +44,9 @@ impl Scheduler {
             .transactor
             .change(&Caller::system(), &execution.id, None, |execution, moment| match refusal.action {
                 HardAction::Ask => execution.ask_budget_at_admission(&asked, moment.now, moment.effects),
-                HardAction::Block => execution.park(&refusal.gate, &refusal.detail, until, moment.now),
+                HardAction::Block | HardAction::Unknown(_) => {
+                    execution.park(&refusal.gate, &refusal.detail, until, moment.now)
+                }
                 HardAction::Fail => {
                     execution.fail_at_admission(&refusal.detail, "budget_exhausted", moment.now, moment.effects)
                 }

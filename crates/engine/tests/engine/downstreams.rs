@@ -153,7 +153,8 @@ async fn an_edge_that_was_staged_before_and_applied_meanwhile_is_not_forgotten()
     let (flow, nodes) = graph(&h, &["a>b", "c>d"]).await;
     let first = claim(&h).await;
     let args = json!({ "flow_id": flow, "upstream": nodes["a"], "downstream": nodes["d"] });
-    let stage_dependency_edge::Outcome::Staged { edge_id, graph_revision } = h.must::<StageDependencyEdge>(args).await;
+    let staged = h.must::<StageDependencyEdge>(args).await;
+    let stage_dependency_edge::Outcome::Staged { edge_id, graph_revision } = staged else { panic!("{staged:?}") };
     let args = json!({ "flow_id": flow, "edge_id": edge_id, "expected_graph_revision": graph_revision });
     let applied = h.must::<ApplyDependencyToChild>(args).await;
     assert_eq!(applied, apply_dependency_to_child::Outcome::Applied { unsatisfied_count: 2 });

@@ -30,7 +30,8 @@ async fn member(h: &Harness, flow: FlowId, more: Value) -> ExecutionId {
 
 async fn stage(h: &Harness, flow: FlowId, from: ExecutionId, to: ExecutionId) -> EdgeId {
     let args = json!({ "flow_id": flow, "upstream": from, "downstream": to });
-    let Staged::Staged { edge_id, .. } = h.must::<StageDependencyEdge>(args).await;
+    let staged = h.must::<StageDependencyEdge>(args).await;
+    let Staged::Staged { edge_id, .. } = staged else { panic!("{staged:?}") };
     edge_id
 }
 

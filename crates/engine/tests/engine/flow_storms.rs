@@ -45,8 +45,8 @@ async fn a_fan_of_a_thousand_joins_in_tens_of_commits() {
     let last = h.must::<CreateExecution>(args).await.execution_id;
     for id in &middle[900..] {
         let edge = json!({ "flow_id": flow, "upstream": id, "downstream": last });
-        let ff_core::op::stage_dependency_edge::Outcome::Staged { edge_id, .. } =
-            h.must::<StageDependencyEdge>(edge).await;
+        let staged = h.must::<StageDependencyEdge>(edge).await;
+        let ff_core::op::stage_dependency_edge::Outcome::Staged { edge_id, .. } = staged else { panic!("{staged:?}") };
         h.must::<ApplyDependencyToChild>(json!({ "flow_id": flow, "edge_id": edge_id })).await;
     }
     let task = h.claim().await.unwrap();

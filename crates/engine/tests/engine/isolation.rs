@@ -90,7 +90,7 @@ async fn leases_are_renewed_although_a_partition_does_not_answer() {
         match outcome {
             RenewalOutcome::Renewed { execution_id, .. } => assert_eq!(execution_id, second),
             RenewalOutcome::Failed { execution_id, .. } => assert_eq!(execution_id, first),
-            RenewalOutcome::Lost { .. } => panic!("{outcome:?}"),
+            RenewalOutcome::Lost { .. } | RenewalOutcome::Unknown(_) => panic!("{outcome:?}"),
         }
     }
     trouble.end();

@@ -121,7 +121,7 @@ async fn a_batch_answers_for_each_submission_on_its_own() {
     assert_eq!(results.len(), 1_000);
     let created = |place: usize| match &results[place] {
         CreateResult::Created(created) => created.clone(),
-        CreateResult::Refused { error } => panic!("{place}: {error:?}"),
+        refused => panic!("{place}: {refused:?}"),
     };
     for place in 0..998 {
         assert!(!created(place).duplicate);

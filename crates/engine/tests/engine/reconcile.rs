@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use crate::support::Harness;
 use ff_core::op::{Complete, CreateQuota, RenewLeases};
-use ff_core::{Document, Family, Indexed, Key, Partition, index};
+use ff_core::{Document, Family, Indexed, Key, Partition, QuotaPolicy, index};
 use ff_store::memory::{Call, Plan};
-use ff_store::{Batch, EntryChange, Guard, Store};
+use ff_store::{Batch, EntryChange, Guard, Put, Store};
 use serde_json::json;
 
 /// Damages an index behind the engine's back, under the version of a document.
@@ -118,5 +118,31 @@ async fn a_slot_that_its_execution_still_owes_is_not_leaked() {
     assert_eq!(found.repaired, 0, "{found:?}");
     trouble.end();
     h.pass(1_000).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_quotas_than_fit_on_a_page_are_all_recounted() {
+    const QUOTAS: usize = 405;
+    let h = Harness::with(ff_engine::Options { reconcile_ms: 0, ..Default::default() }).await;
+    let place = Partition::quota(0);
+    let mut batch = Batch::new(ff_core::CommandId::default());
+    for number in 0..QUOTAS {
+        let name = format!("q-{number}");
+        h.must::<CreateQuota>(json!({ "name": name, "max_concurrent": 1 })).await;
+        let key = QuotaPolicy::key_of("default", &name);
+        let found = (h.store.as_ref() as &dyn Store).documents(place, vec![key.clone()]).await.unwrap();
+        let stored = found[0].as_ref().unwrap();
+        // A slot that nothing holds is counted.
+        let mut quota = QuotaPolicy::decode(&stored.body).unwrap();
+        quota.recount(1, h.engine.now());
+        batch.guards.push(Guard::Version(key.clone(), stored.version));
+        batch.puts.push(Put { key, body: quota.encode().into(), fence: Default::default(), expires_at: None });
+    }
+    let outcomes = (h.store.as_ref() as &dyn Store).commit(place, [batch].into()).await.unwrap();
+    assert!(outcomes[0].clone().applied().is_some(), "{outcomes:?}");
+    let found = h.engine.reconcile(place).await;
+    assert_eq!(found.repaired, QUOTAS as u64, "{found:?}");
+    assert_eq!(h.engine.reconcile(place).await.repaired, 0);
     h.finish().await;
 }

@@ -73,7 +73,7 @@ fn effect(outcome: &SignalOutcome) -> SignalEffect {
     match outcome {
         SignalOutcome::Accepted { effect, .. } => *effect,
         SignalOutcome::TriggeredResume { .. } => SignalEffect::ResumeConditionSatisfied,
-        SignalOutcome::Duplicate { .. } => panic!("{outcome:?}"),
+        SignalOutcome::Duplicate { .. } | SignalOutcome::Unknown(_) => panic!("{outcome:?}"),
     }
 }
 

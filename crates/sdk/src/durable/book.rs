@@ -429,7 +429,8 @@ impl Steps {
             args
         };
         match self.task.end_with_park(args).await.map_err(Arc::new)? {
-            Outcome::Parked { .. } => Ok(true),
+            // Where a newer server left the lease with the task, it runs out, and the function is called again.
+            Outcome::Parked { .. } | Outcome::Unknown(_) => Ok(true),
             Outcome::AlreadySatisfied { entries, next_number } => {
                 let mut book = self.book();
                 book.next_number = next_number;
@@ -455,7 +456,9 @@ impl Book {
     fn note_state(&mut self, identity: StepIdentity, number: u64, state: StepState, compensates: Option<StepIdentity>) {
         match state {
             StepState::Completed => drop(self.completed.insert(identity, Completed { number, compensates })),
-            StepState::Begun | StepState::Retrying | StepState::Failed => drop(self.completed.remove(&identity)),
+            StepState::Begun | StepState::Retrying | StepState::Failed | StepState::Unknown(_) => {
+                self.completed.remove(&identity);
+            }
         }
     }
 }

@@ -198,6 +198,11 @@ where
             StepState::Failed => return Err(failure_of(&call.identity, &known)),
             StepState::Begun if self.once.is_some() => self.doubt(&call.identity).await?,
             StepState::Begun | StepState::Retrying => {}
+            StepState::Unknown(state) => {
+                let reason =
+                    format!("step {} is {}, which is newer than this worker", call.identity.label(), state.as_str());
+                return Err(TaskError::new(reason).category("journal_mismatch"));
+            }
         }
         self.run_body(&call.identity, known.tries).await
     }

@@ -220,7 +220,7 @@ impl<S> TaskContext<S> {
         self.flush().await?;
         match self.task.end_with_suspension(request).await.map_err(TaskError::of_ending)? {
             suspend::Outcome::AlreadySatisfied { resume_signals, .. } => Ok(resume_signals),
-            suspend::Outcome::Suspended { .. } => Err(TaskError::released()),
+            suspend::Outcome::Suspended { .. } | suspend::Outcome::Unknown(_) => Err(TaskError::released()),
         }
     }
 

@@ -236,7 +236,8 @@ impl ClaimedTask {
             Some(place) => self.exchange::<Park>(args, place).await,
             None => self.core.call::<Park>(args).await,
         };
-        self.ended.store(matches!(parked, Ok(park::Outcome::Parked { .. })), Ordering::Relaxed);
+        let let_go = matches!(parked, Ok(park::Outcome::Parked { .. } | park::Outcome::Unknown(_)));
+        self.ended.store(let_go, Ordering::Relaxed);
         parked
     }
 

@@ -51,7 +51,7 @@ impl Lease {
                 *self.until.lock().expect("no holder of this lock panics") = asked_at + self.ttl;
             }
             RenewalOutcome::Lost { reason, .. } => self.lose(*reason),
-            RenewalOutcome::Failed { .. } => self.failed(),
+            RenewalOutcome::Failed { .. } | RenewalOutcome::Unknown(_) => self.failed(),
         }
     }
 

@@ -101,6 +101,10 @@ impl ClaimedTask {
                 );
                 return Err(TaskError::new(refused).category(category::BUDGET_REFUSED));
             }
+            reserve_spend::Outcome::Unknown(variant) => {
+                let unknown = format!("{name}: nothing is known to be reserved: {}", variant.json());
+                return Err(TaskError::new(unknown).category(category::BUDGET_REFUSED));
+            }
             // The task is let go, and its function is called again when the question is answered.
             reserve_spend::Outcome::Asked { .. } => return Err(TaskError::released()),
         };

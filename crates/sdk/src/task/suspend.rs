@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ff_core::newer::Variant;
 use ff_core::op::parts::Secret;
 use ff_core::op::{Suspend, suspend};
 use ff_core::{
@@ -170,6 +171,8 @@ pub enum SuspendOutcome {
         /// The signals.
         resume_signals: Vec<ResumeSignal>,
     },
+    /// A newer server answered otherwise. The task has let go of its lease.
+    Unknown(Variant),
 }
 
 impl ClaimedTask {
@@ -195,6 +198,7 @@ impl ClaimedTask {
                 token,
                 resume_signals,
             },
+            suspend::Outcome::Unknown(variant) => SuspendOutcome::Unknown(variant),
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use ff_core::stream::StreamFrame;
-use ff_core::{AttemptIndex, BlockingReason, Error, PublicState};
+use ff_core::{AttemptIndex, BlockingReason, Error, PublicState, encoding};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -96,7 +96,8 @@ fn event(text: &str) -> Result<Option<StreamEvent>, Failure> {
 }
 
 fn read<T: DeserializeOwned>(data: &str) -> Result<T, Failure> {
-    serde_json::from_str(data).map_err(|error| Failure::Unreadable(format!("an event: {error}")))
+    encoding::read_answer(|| serde_json::from_str(data))
+        .map_err(|error| Failure::Unreadable(format!("an event: {error}")))
 }
 
 #[cfg(test)]
@@ -109,6 +110,10 @@ mod tests {
         assert_eq!(end, Some(StreamEvent::End { public_state: PublicState::Completed }));
         assert_eq!(event("event: ping\ndata: {}\n\n").unwrap(), None);
         assert_eq!(event("event: tomorrow\ndata: {\"x\":1}\n\n").unwrap(), None);
+        let newer = event("event: end\ndata: {\"public_state\":\"archived\",\"newer\":1}\n\n").unwrap();
+        assert!(
+            matches!(newer, Some(StreamEvent::End { public_state: PublicState::Unknown(word) }) if word.as_str() == "archived")
+        );
         assert!(matches!(event("event: frame\ndata: nonsense\n\n"), Err(Failure::Unreadable(_))));
     }
 }

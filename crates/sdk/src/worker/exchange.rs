@@ -209,6 +209,8 @@ impl Shared {
         for ((ending, (place, answer)), ended) in parts.zip(outcome.end) {
             let exchanged = match ended {
                 ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
+                // A newer server says it in a form of its own; the ending's own call says it once more.
+                ExchangeEnded::Unknown(_) => Exchanged::Alone(ending, place),
                 ended if ended.makes_room() => {
                     free.push(place);
                     Exchanged::Answered(ended, None)

@@ -6,6 +6,7 @@ mod crash;
 mod exchange;
 mod logs;
 mod lost_replies;
+mod newer_server;
 mod providers;
 mod round_trips;
 mod runtime;

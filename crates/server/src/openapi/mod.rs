@@ -424,6 +424,20 @@ mod tests {
     }
 
     #[test]
+    fn names_of_tokens_and_ids_of_frames_that_are_refused_are_not_offered() {
+        let document = document();
+        let body =
+            &document["paths"]["/v1/admin/tokens"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let pattern = body["properties"]["name"]["pattern"].as_str().unwrap();
+        for name in ff_core::api_token::RESERVED_NAMES {
+            assert!(pattern.contains(&name.replace('*', r"\*")), "{name}: {pattern}");
+        }
+        let longest = format!("{}-{}", "9".repeat(9), "9".repeat(19));
+        assert!(longest.parse::<ff_core::FrameId>().is_ok());
+        assert_eq!(document["components"]["schemas"]["FrameId"]["pattern"], "^[0-9]{1,9}-[0-9]{1,19}$");
+    }
+
+    #[test]
     fn an_answer_of_bytes_may_be_json_of_any_form() {
         let document = document();
         for path in ["/v1/executions/{execution_id}/input", "/v1/executions/{execution_id}/result"] {

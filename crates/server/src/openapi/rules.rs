@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use ff_core::api_token::{CONFIGURED_PREFIX, RESERVED_NAMES};
 use ff_core::condition::TIMEOUT_SIGNAL;
 use ff_core::{limits, op};
 use serde_json::{Map, Value, json};
@@ -48,6 +49,13 @@ fn list(least: usize, most: usize, item: Option<Rule>) -> Option<Rule> {
 
 fn name() -> Option<Rule> {
     pattern(1, limits::NAME_MAX_BYTES, format!(r"^(?!\.{{1,2}}$)[^\u0000-\u0020{HIDDEN}]+$"))
+}
+
+/// A name that stands for no caller without a stored token.
+fn token_name() -> Option<Rule> {
+    let reserved = RESERVED_NAMES.map(|name| name.replace('*', r"\*")).join("|");
+    let form = format!(r"^(?!\.{{1,2}}$)(?!(?:{reserved})$)(?!{CONFIGURED_PREFIX})[^\u0000-\u0020{HIDDEN}]+$");
+    pattern(1, limits::NAME_MAX_BYTES, form)
 }
 
 fn budget_name() -> Option<Rule> {
@@ -114,10 +122,13 @@ fn own_rule(owner: &str, field: &str) -> Option<Option<Rule>> {
         ("HookSignal", "correlation_id") => {
             pattern(1, limits::LABEL_MAX_BYTES, format!(r"^/[^\u0000-\u001f{HIDDEN}]*$"))
         }
+        ("create_token", "name") => token_name(),
         ("create_token", "lanes") => list(0, limits::LANES_MAX, name()),
         ("EventFilter", "kinds") => list(0, limits::FILTER_VALUES_MAX, kind()),
         ("list_events", "kinds") | ("settle_provider", "actual") => None,
         ("BeginSession", _) => None,
+        // As many digits as its numbers always hold.
+        ("FrameId", "") => pattern(3, 29, "^[0-9]{1,9}-[0-9]{1,19}$"),
         ("stream_execution" | "tail_stream", "after") => pattern(3, 25, "^[0-9]{1,9}-[0-9]{1,15}$"),
         ("stream_execution", "Last-Event-ID") => pattern(0, 25, "^(?:[0-9]{1,9}-[0-9]{1,15})?$"),
         ("stream_execution", "steps") => {
@@ -378,6 +389,7 @@ pub(super) fn add_all(paths: &mut Map<String, Value>, schemas: &mut Map<String, 
         if let Some(schema) = schemas.get_mut(&name)
             && seen.insert(name.clone())
         {
+            add(&name, "", schema);
             require_needed(&name, schema);
             add_within(&name, schema);
             super::references(schema, &mut waiting);

@@ -1,6 +1,7 @@
 //! Decisions over HTTP: by people with a link and no account, by approvers, and by callers of other roles.
 
 use ff_core::Role;
+use ff_server::Settings;
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -70,6 +71,21 @@ async fn s48_a_waitpoint_token_without_an_api_token_approves_and_does_nothing_el
     let audit = admin.get("/v1/admin/audit?limit=1000").await.ok();
     let whos: Vec<_> = audit["items"].as_array().unwrap().iter().filter(|one| one["detail"] == "approve").collect();
     assert!(whos.len() >= 2, "{audit}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn configured_tokens_without_names_are_each_one_source() {
+    let other = "canary-administrator-token-2";
+    let settings = Settings { api_token: Some(format!("{ADMIN},{other}")), ..with_tokens() };
+    let server = Running::start(settings).await;
+    let (one, two) = (server.client_with(ADMIN), server.client_with(other));
+    let (path, _) = ask(&one, json!({})).await;
+    let signal = format!("{path}/signal");
+    let vote = |who: &str| json!({ "name": "approve", "source_type": "person", "source_identity": who });
+    assert_eq!(one.post(&signal, &vote("ann")).await.ok()["effect"], "appended_to_waitpoint");
+    assert_eq!(one.post(&signal, &vote("bob")).await.ok()["effect"], "no_op", "the same caller");
+    assert_eq!(two.post(&signal, &vote("ann")).await.ok()["outcome"], "triggered_resume", "another caller");
     server.stop().await;
 }
 

@@ -8,6 +8,10 @@ pub(crate) const MARK: &str = "canary";
 /// The waitpoint secret of every server here, in hex.
 pub(crate) const WAITPOINT_SECRET: &str = "c0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ff";
 
+/// Stands in ids of requests whose log lines a test wants to see.
+pub(crate) const NOTED: &str = "noted-request";
+
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Begins to watch the log of the whole process.
@@ -28,6 +32,12 @@ pub(crate) fn check() {
     assert!(leaks.is_empty(), "secrets are in the log: {leaks:?}");
 }
 
+/// The log lines about a noted request.
+pub(crate) fn noted(request_id: &str) -> Vec<String> {
+    let notes = NOTES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    notes.iter().filter(|line| line.contains(request_id)).cloned().collect()
+}
+
 /// Whether a text holds a secret: a marked one, or what looks like a token of a waitpoint or of the API.
 pub(crate) fn tells(text: &str) -> bool {
     let hex = |text: &str| text.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -42,7 +52,10 @@ impl Write for Watcher {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let line = String::from_utf8_lossy(bytes);
         if tells(&line) {
-            LEAKS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line.into_owned());
+            LEAKS.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line.clone().into_owned());
+        }
+        if line.contains(NOTED) {
+            NOTES.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(line.into_owned());
         }
         Ok(bytes.len())
     }

@@ -3,6 +3,7 @@
 use hyper::Method;
 use serde_json::json;
 
+use crate::canary::noted;
 use crate::support::{Running, settings};
 
 #[tokio::test]
@@ -40,6 +41,17 @@ async fn a_request_has_a_name_in_its_answer_and_in_its_refusal() {
     let own = client.with("x-request-id", "a b").get("/v1/executions").await;
     let name = own.headers["x-request-id"].to_str().unwrap();
     assert!(uuid::Uuid::parse_str(name).is_ok(), "{name}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_found_in_the_log_by_the_name_of_its_request() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let refused = client.with("x-request-id", "noted-request-refused").get("/v1/budgets/none").await;
+    assert_eq!((refused.status, refused.json()["request_id"].as_str()), (404, Some("noted-request-refused")));
+    let lines = noted("noted-request-refused");
+    assert!(lines.iter().any(|line| line.contains("status=404") && line.contains("/v1/budgets/none")), "{lines:?}");
     server.stop().await;
 }
 

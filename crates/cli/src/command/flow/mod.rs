@@ -163,11 +163,10 @@ async fn submit(session: &Session, arguments: Submit) -> Result<()> {
     let mut args = flow_file::read(&arguments.file)?;
     args.idempotency_key = arguments.key;
     let answer = session.client.call::<CreateFlow>(args).await?;
-    let (create_flow::Outcome::Created { flow_id, .. } | create_flow::Outcome::AlreadyExists { flow_id, .. }) = &answer;
     if matches!(answer, create_flow::Outcome::AlreadyExists { .. }) {
         session.out.note("It was there already.");
     }
-    session.out.answer(&answer, |_| flow_id.to_string())
+    session.out.answer(&answer, |_| answer.flow_id().map(|id| id.to_string()).unwrap_or_default())
 }
 
 async fn cancel(session: Session, arguments: Cancel) -> Result<()> {
@@ -188,6 +187,7 @@ async fn cancel(session: Session, arguments: Cancel) -> Result<()> {
             let failed = if failed.is_empty() { String::new() } else { format!(", {} could not be", failed.len()) };
             format!("{flow_id} is cancelled ({policy}) with {} members{failed}", members.len())
         }
+        CancelFlowResult::Unknown(variant) => format!("{flow_id}: {}", variant.json()),
     })
 }
 

@@ -147,7 +147,7 @@ pub struct CancelExecutionArgs {
 
 /// The answer to `cancel_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CancelExecutionOutcome {
     /// It is cancelled.
     Cancelled {
@@ -159,7 +159,11 @@ pub enum CancelExecutionOutcome {
         /// How.
         public_state: PublicState,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CancelExecutionOutcome);
 
 impl CancelExecutionArgs {
     /// A lease holder that cancels ends its own work; a cancellation by any other caller is on record.
@@ -296,7 +300,7 @@ pub struct RevokeLeaseArgs {
 
 /// The answer to `revoke_lease`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum RevokeLeaseOutcome {
     /// The lease is gone.
     Revoked {
@@ -319,7 +323,11 @@ pub enum RevokeLeaseOutcome {
     },
     /// No worker holds the execution.
     NoActiveLease,
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(RevokeLeaseOutcome);
 
 impl RevokeLeaseArgs {
     /// Refuses reasons that are too long.

@@ -27,7 +27,7 @@ operation! {
 
 /// The arguments of `create_execution`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct CreateExecutionArgs {
     /// An id the caller minted; its partition must be that of its flow or parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +117,7 @@ pub struct CreateExecutionArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounce: Option<Debounce>,
 }
+crate::newer::open_struct!(CreateExecutionArgs);
 
 /// The answer to `create_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -149,7 +150,7 @@ impl CreateExecutionOutcome {
 
 /// An upstream that an execution waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Dependency {
     /// The execution that must end first.
     pub upstream: ExecutionId,
@@ -160,10 +161,11 @@ pub struct Dependency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ref: Option<String>,
 }
+crate::newer::open_struct!(Dependency);
 
 /// The lease holder that spawns a child; the parent gets an edge from the child.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ParentLink {
     /// The running execution.
     pub execution_id: ExecutionId,
@@ -183,6 +185,7 @@ pub struct ParentLink {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
 }
+crate::newer::open_struct!(ParentLink);
 
 impl ParentLink {
     /// The request without the parts that differ between two requests for one child: a later lease of the parent spawns
@@ -398,7 +401,7 @@ pub struct CreateExecutionsOutcome {
 
 /// The result of one submission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateResult {
     /// It was accepted, now or before.
     Created(create_execution::Outcome),
@@ -407,7 +410,11 @@ pub enum CreateResult {
         /// The refusal.
         error: Error,
     },
+    /// A variant of a newer server.
+    #[serde(skip)]
+    Unknown(crate::newer::Variant),
 }
+crate::newer::open_enum!(CreateResult);
 
 impl CreateExecutionsArgs {
     /// A worker may spawn children of what it holds; a batch with anything else in it takes a submitter.

@@ -24,7 +24,7 @@ operation! {
 vocabulary! {
     /// In which order executions are listed.
     #[derive(Default)]
-    pub enum ListOrder {
+    pub closed enum ListOrder {
         /// The latest creation first.
         #[default]
         Newest "newest",

@@ -8,16 +8,17 @@ use crate::{limits, text};
 
 /// While one execution with this key waits or runs, submissions answer with it instead of creating another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Singleton {
     /// The key; it belongs to the namespace.
     pub key: String,
 }
+crate::newer::open_struct!(Singleton);
 
 /// Of a burst of submissions with this key only the last one runs: each takes the place of the one before it, which is
 /// cancelled unless it has started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Debounce {
     /// The key; it belongs to the namespace.
     pub key: String,
@@ -27,6 +28,7 @@ pub struct Debounce {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_ms: Option<i64>,
 }
+crate::newer::open_struct!(Debounce);
 
 impl Debounce {
     /// How long after its first submission a burst starts at the latest.

@@ -30,7 +30,7 @@ impl Handle<ExplainExecution> for Rooms {
             LifecyclePhase::Active => vec![running(&execution, lease_until)],
             LifecyclePhase::Suspended if execution.asks_budget() => vec![asks_budget(&execution)],
             LifecyclePhase::Suspended => questions(&execution).chain(suspended(&execution)).collect(),
-            LifecyclePhase::Runnable => self.reasons_to_wait(&execution).await?,
+            LifecyclePhase::Runnable | LifecyclePhase::Unknown(_) => self.reasons_to_wait(&execution).await?,
         };
         let timer = execution.next_timer().filter(|_| !execution.is_terminal());
         let next_change_at = reasons.iter().filter_map(|reason| reason.until).chain(timer).min();
@@ -122,7 +122,7 @@ impl Rooms {
             .filter(|edge| edge.state == EdgeState::Pending)
             .map(|edge| {
                 let code = match edge.role {
-                    EdgeRole::Dependency => ReasonCode::WaitingForUpstream,
+                    EdgeRole::Dependency | EdgeRole::Unknown(_) => ReasonCode::WaitingForUpstream,
                     EdgeRole::Child => ReasonCode::WaitingForChild,
                 };
                 reason(code, format!("{} has not ended", edge.upstream)).with("execution_id", edge.upstream)

@@ -285,7 +285,7 @@ fn concerns(policy: CancelFlowPolicy, member: &Execution) -> bool {
         (Some(cancellation), _) => cancellation.source == CancelSource::Flow,
         (None, CancelFlowPolicy::CancelAll) => true,
         (None, CancelFlowPolicy::CancelPending) => !member.has_started(),
-        (None, CancelFlowPolicy::FlowOnly) => false,
+        (None, CancelFlowPolicy::FlowOnly | CancelFlowPolicy::Unknown(_)) => false,
     }
 }
 
