@@ -88,6 +88,8 @@ struct Known {
     queued: BTreeSet<String>,
     /// How far each subscription has come in each partition.
     places: BTreeMap<(Partition, SubscriptionId), Place>,
+    /// Where the cursor of a subscription says that it was removed. The list may be older, or have forgotten that.
+    ended: BTreeSet<(Partition, SubscriptionId)>,
     /// How often the places were forgotten: a look that began before that does not bring its own back.
     forgotten: u64,
     /// Every partition is to be looked through.
@@ -178,6 +180,7 @@ impl SubscriptionState {
     pub(crate) fn forget_places(&self) {
         let mut known = self.known();
         known.places.clear();
+        known.ended.clear();
         known.forgotten += 1;
         known.everywhere = true;
         drop(known);
@@ -222,10 +225,11 @@ impl SubscriptionState {
         if everywhere { all.collect() } else { waiting }
     }
 
-    /// The subscriptions that deliver now.
-    fn active(&self) -> Vec<Subscription> {
-        let all = Arc::clone(&self.known().all);
-        all.iter().filter(|one| !one.paused && !one.removing).cloned().collect()
+    /// The subscriptions that deliver now in a partition.
+    fn active(&self, partition: Partition) -> Vec<Subscription> {
+        let known = self.known();
+        let goes_on = |one: &&Subscription| !one.paused && !one.removing && !known.ended.contains(&(partition, one.id));
+        known.all.iter().filter(goes_on).cloned().collect()
     }
 
     /// The list as it was read. Partitions are looked through for what is new or goes on.
@@ -240,6 +244,7 @@ impl SubscriptionState {
             self.wake.notify_one();
         }
         known.places.retain(|(_, id), _| after.contains(id));
+        known.ended.retain(|(_, id)| after.contains(id));
         known.all = Arc::new(all);
         known.read_at = Some(now);
         self.any.store(!known.all.is_empty(), Ordering::Relaxed);
@@ -254,10 +259,11 @@ impl SubscriptionState {
         (places, known.forgotten)
     }
 
-    fn set_places(&self, partition: Partition, places: Vec<(SubscriptionId, Place)>, forgotten: u64) {
+    fn keep(&self, partition: Partition, advanced: Advanced, forgotten: u64) {
         let mut known = self.known();
         if known.forgotten == forgotten {
-            known.places.extend(places.into_iter().map(|(id, place)| ((partition, id), place)));
+            known.places.extend(advanced.places.into_iter().map(|(id, place)| ((partition, id), place)));
+            known.ended.extend(advanced.ended.into_iter().map(|id| (partition, id)));
         }
     }
 
@@ -349,7 +355,7 @@ impl Subscriptions {
         if self.servers.rank(partition) != 0 {
             return;
         }
-        let subscriptions = self.state.active();
+        let subscriptions = self.state.active(partition);
         for some in subscriptions.chunks(self.transactor.chunk(CURSORS_PER_COMMIT)) {
             match self.transactor.contain("subscriptions", self.advance_cursors(partition, some)).await {
                 Ok(false) => {}
@@ -374,13 +380,15 @@ impl Subscriptions {
         if let Some(places) = &places
             && let Some(passed) = self.pass_over_unwanted(partition, subscriptions, places).await?
         {
-            self.state.set_places(partition, passed.places, forgotten);
-            return Ok(passed.more);
+            let more = passed.more;
+            self.state.keep(partition, passed, forgotten);
+            return Ok(more);
         }
         let verb = Advance { submissions: &self.submissions, subscriptions, places: places.unwrap_or_default() };
         let advanced = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        self.state.set_places(partition, advanced.places, forgotten);
-        Ok(advanced.more)
+        let more = advanced.more;
+        self.state.keep(partition, advanced, forgotten);
+        Ok(more)
     }
 
     /// Passes over the next events in memory if no subscription wants them; `None` where a commit has to decide.
@@ -390,7 +398,7 @@ impl Subscriptions {
         subscriptions: &[Subscription],
         places: &[Place],
     ) -> Result<Option<Advanced>> {
-        let nothing = || Some(Advanced { places: Vec::new(), more: false });
+        let nothing = || Some(Advanced::default());
         let sequences = || places.iter().map(|place| place.seen.sequence);
         let Some(from) = sequences().min() else { return Ok(nothing()) };
         let limit = self.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
@@ -419,7 +427,7 @@ impl Subscriptions {
             let seen = if place.seen.sequence < last { look.seen(last) } else { place.seen };
             (one.id, Place { stored: place.stored, seen })
         });
-        Ok(Some(Advanced { places: moved.collect(), more: page.records.len() >= limit }))
+        Ok(Some(Advanced { places: moved.collect(), more: page.records.len() >= limit, ..Advanced::default() }))
     }
 
     /// Lets a subscription begin in every partition, behind what has happened there.
@@ -548,8 +556,11 @@ struct Advance<'a> {
     places: Vec<Place>,
 }
 
+#[derive(Default)]
 struct Advanced {
     places: Vec<(SubscriptionId, Place)>,
+    /// Those whose cursors say that they were removed.
+    ended: Vec<SubscriptionId>,
     more: bool,
 }
 
@@ -569,10 +580,11 @@ impl Command for Advance<'_> {
     type Outcome = Advanced;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Advanced> {
-        let mut followers = self.followers(tx).await?;
+        let mut ended = Vec::new();
+        let mut followers = self.followers(tx, &mut ended).await?;
         let limit = tx.transactor.chunk(limits::SUBSCRIPTION_EVENTS_PER_LOOK);
         let Some(look) = look_on(tx, &mut followers, limit).await? else {
-            return Ok(Advanced { places: Vec::new(), more: false });
+            return Ok(Advanced { ended, ..Advanced::default() });
         };
         let page = &look.page;
         for one in followers.iter_mut().filter(|one| one.cursor.position < page.removed_up_to) {
@@ -605,13 +617,13 @@ impl Command for Advance<'_> {
             }
             places.push((one.subscription.id, Place { stored, seen: look.seen(position) }));
         }
-        Ok(Advanced { places, more })
+        Ok(Advanced { places, ended, more })
     }
 }
 
 impl<'a> Advance<'a> {
     /// The subscriptions with their cursors. One without a cursor, whose creation was interrupted, begins here and now.
-    async fn followers(&self, tx: &mut Tx<'_>) -> Result<Vec<Follower<'a>>> {
+    async fn followers(&self, tx: &mut Tx<'_>, ended: &mut Vec<SubscriptionId>) -> Result<Vec<Follower<'a>>> {
         let keys: Vec<Key> = self.subscriptions.iter().map(|one| SubscriptionCursor::key_of(&one.id)).collect();
         let mut followers = Vec::with_capacity(keys.len());
         for (place, loaded) in tx.load_many::<SubscriptionCursor>(keys).await?.into_iter().enumerate() {
@@ -622,21 +634,17 @@ impl<'a> Advance<'a> {
                 continue;
             };
             let mut cursor = loaded.document;
-            if !cursor.removed {
-                let stored = cursor.position;
-                // Behind a cursor that went back, something was wanted.
-                let known = self.places.get(place).filter(|known| known.stored <= stored);
-                let seen = known.map(|known| known.seen).filter(|seen| seen.sequence > stored);
-                cursor.position = seen.map_or(stored, |seen| seen.sequence);
-                followers.push(Follower {
-                    submissions: self.submissions,
-                    subscription,
-                    cursor,
-                    stored,
-                    seen,
-                    changed: false,
-                });
+            if cursor.removed {
+                ended.push(subscription.id);
+                continue;
             }
+            let stored = cursor.position;
+            // Behind a cursor that went back, something was wanted.
+            let known = self.places.get(place).filter(|known| known.stored <= stored);
+            let seen = known.map(|known| known.seen).filter(|seen| seen.sequence > stored);
+            cursor.position = seen.map_or(stored, |seen| seen.sequence);
+            let submissions = self.submissions;
+            followers.push(Follower { submissions, subscription, cursor, stored, seen, changed: false });
         }
         Ok(followers)
     }

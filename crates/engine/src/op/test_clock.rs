@@ -21,6 +21,9 @@ use crate::transaction::{Command, Tx};
 
 /// Real time that one move may wait for timers to fire. On the memory store they take microseconds.
 const SETTLE_MAX_MS: i64 = 10_000;
+/// Real time that one move leaves to workers that take on its way what a timer has made claimable. Without it, the clock
+/// would pass their leases before they could have done anything.
+const WORK_PATIENCE_MS: i64 = 1_000;
 /// An entry that is due and has not fired is pointed out to the timers again after this long.
 const REMIND_MS: i64 = 50;
 /// Entries of a `due` index that one look reads.
@@ -122,17 +125,32 @@ impl Rooms {
         let _turn = clock.one_mover().await;
         let give_up_at = self.transactor.env().now_ms() + SETTLE_MAX_MS;
         self.settle(clock, give_up_at).await?;
+        let before = self.activity().await?;
+        let mut patience_ms = WORK_PATIENCE_MS;
         while let Some(next) = self.next_due().await?.filter(|next| *next <= to) {
             self.show(clock, next);
             if !self.settle(clock, give_up_at).await? {
                 break;
             }
+            patience_ms = self.let_workers_end(clock, before, patience_ms).await?;
         }
         self.show(clock, to);
         self.settle(clock, give_up_at).await?;
         // This rooms's own registration follows the clock as well.
         self.services.servers.look_again();
         Ok(())
+    }
+
+    /// Waits until workers have taken and ended what has become claimable since then, if there are any; says how much
+    /// patience is left.
+    async fn let_workers_end(&self, clock: &TestClock, before: Activity, patience_ms: i64) -> Result<i64> {
+        let began = self.transactor.env().now_ms();
+        let ended = |activity: &Activity| {
+            let untaken = activity.claimable > before.claimable && self.scheduler.ready().has_waiters();
+            activity.leased <= before.leased && !untaken
+        };
+        self.wait_for_activity(clock, began + patience_ms, ended).await?;
+        Ok((patience_ms - (self.transactor.env().now_ms() - began)).max(0))
     }
 
     fn show(&self, clock: &TestClock, now: i64) {

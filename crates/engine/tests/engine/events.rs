@@ -1,15 +1,19 @@
 //! Subscriptions over all partitions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::Harness;
+use ff_core::encoding::Document;
 use ff_core::id::Mint;
 use ff_core::op::{
     Complete, CreateBudget, CreateFlow, CreateSubscription, DeleteSubscription, ListEvents, ReportBudgetUsage,
 };
-use ff_core::{Code, ExecutionId, Family, Partition, PartitionConfig};
-use ff_engine::Options;
+use ff_core::{Code, ExecutionId, Family, Indexed, Partition, PartitionConfig, SubscriptionCursor};
+use ff_engine::env::TokioEnv;
+use ff_engine::{Engine, Options};
 use ff_store::Query;
 use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
@@ -241,4 +245,49 @@ async fn creations_are_told_while_a_subscription_asks_for_them() {
     h.submit(json!({})).await;
     assert_eq!(told(&h, json!(["creation"])).await, owned(&[("created", ""); 3]));
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_is_gone_in_one_partition_keeps_nobody_busy() {
+    let options = || Options { partitions: Some(PartitionConfig::SINGLE), chunk_max: 2, ..Options::default() };
+    let (h, trouble) = Harness::with_trouble(options()).await;
+    let target = json!({ "execution": { "kind": "told", "lane": "told" } });
+    let mut ids = Vec::new();
+    for name in ["quiet", "gone"] {
+        let filter = json!({ "event_types": ["breached"] });
+        let created = h.must::<CreateSubscription>(json!({ "name": name, "filter": filter, "target": target })).await;
+        ids.push(created.subscription_id().expect("it was created"));
+    }
+    // The list of subscriptions has forgotten that one of them was removed, and its cursor has not.
+    let gone = SubscriptionCursor { subscription: ids[1], removed: true, ..Default::default() };
+    let mut batch = ff_store::Batch::new(ff_core::CommandId::default());
+    let store: &dyn ff_store::Store = h.store.as_ref();
+    let (key, body) = (gone.key(), gone.encode().into());
+    let begun = store.documents(Partition::flow(0), vec![key.clone()]).await.unwrap().remove(0).expect("a cursor");
+    batch.guards.push(ff_store::Guard::Version(key.clone(), begun.version));
+    let member = key.clone();
+    batch.entries.push(ff_store::EntryChange::Remove { index: ff_core::index::cursors(), member });
+    batch.puts.push(ff_store::Put { key, body, fence: ff_store::Fence::default(), expires_at: None });
+    store.commit(Partition::flow(0), [batch].into()).await.unwrap();
+    // Of an engine that has no copy of the cursor as it was.
+    let engine = Engine::start(h.store.clone(), Arc::new(TokioEnv::current()), options()).await.expect("it starts");
+    let other = Harness { engine, store: h.store.clone(), caller: h.caller.clone() };
+    h.engine.close().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    trouble.begin(move |call| {
+        let is_look = matches!(&call, Call::Read { queries, .. }
+            if queries.iter().any(|query| matches!(query, Query::Log { .. })));
+        counted.fetch_add(usize::from(is_look), Ordering::SeqCst);
+        let pause = is_look.then(|| Box::pin(tokio::time::sleep(Duration::from_millis(1))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
+    for _ in 0..3 {
+        run_one(&other, json!({})).await;
+    }
+    other.pass(5_000).await;
+    let looks = reads.load(Ordering::SeqCst);
+    assert!((1..100).contains(&looks), "{looks} looks at a few events");
+    trouble.end();
+    other.finish().await;
 }

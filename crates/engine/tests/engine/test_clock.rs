@@ -141,3 +141,24 @@ async fn a_deployment_without_a_test_clock_says_so_and_a_clock_does_not_go_back(
     }
     it.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leap_leaves_workers_the_time_to_do_what_comes_due_on_its_way() {
+    let it = start().await;
+    let id = it.submit(json!({ "delay_until": START + MINUTE })).await;
+    let working = async {
+        let task = it.claim().await.expect("it becomes claimable");
+        // Work takes real time, in which the clock would pass the lease.
+        it.pass(200).await;
+        complete(&it, task.execution_id, task.fence).await;
+        task.fence.epoch.0
+    };
+    let (epoch, _) = tokio::join!(working, advance(&it, HOUR));
+    assert_eq!((epoch, it.state(&id).await), (1, PublicState::Completed));
+    // A worker that does nothing is left behind after a while.
+    let idle = it.submit(json!({ "delay_until": START + HOUR + MINUTE })).await;
+    let (held, _) = tokio::join!(it.claim(), advance(&it, HOUR));
+    let lost = json!({ "execution_id": idle, "fence": held.expect("it becomes claimable").fence });
+    assert_eq!(it.refused::<Complete>(lost).await, Code::LeaseExpired);
+    it.finish().await;
+}

@@ -63,6 +63,11 @@ impl Ready {
         }
     }
 
+    /// Whether any claim in this process waits for work.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
     /// Whether a claim in this process waits for work like this.
     pub(crate) fn is_awaited(&self, execution: &Execution) -> bool {
         let lane = self.lanes.get(&execution.namespace).and_then(|lanes| lanes.get(&execution.lane)?.awaited());
