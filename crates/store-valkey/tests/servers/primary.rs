@@ -83,6 +83,16 @@ async fn a_primary_that_comes_back_after_a_failover_is_not_taken() {
     }
 }
 
+/// A store on a primary and its replica, and a document that both have.
+async fn replicated() -> (Arc<dyn Store>, Key, Server, Server) {
+    let (primary, replica) = (Server::start(), Server::start());
+    replica.follow(&primary);
+    let store = open(&format!("valkey://{},{}", primary.address(), replica.address())).await;
+    let key = create(&store).await;
+    wait_until("the replica has it", || has(&replica, &key));
+    (store, key, primary, replica)
+}
+
 /// Restarts a server without what it held.
 async fn restarted(mut server: Server) -> Server {
     let restart = move || {
@@ -95,11 +105,7 @@ async fn restarted(mut server: Server) -> Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_lost_everything_is_not_read_after_another_took_over() {
-    let (old, new) = (Server::start(), Server::start());
-    new.follow(&old);
-    let store = open(&format!("valkey://{},{}", old.address(), new.address())).await;
-    let before = create(&store).await;
-    wait_until("the replica has it", || has(&new, &before));
+    let (store, before, mut old, new) = replicated().await;
     new.promote();
     let (reader, key) = (store.clone(), before.clone());
     let reading = tokio::spawn(async move {
@@ -109,7 +115,6 @@ async fn a_primary_that_lost_everything_is_not_read_after_another_took_over() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
-    let mut old = old;
     for _ in 0..5 {
         old = restarted(old).await;
         assert!(is_found(&store, &before).await, "what was acknowledged is there");
@@ -123,11 +128,7 @@ async fn a_primary_that_lost_everything_is_not_read_after_another_took_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_lost_everything_is_not_read_while_its_replica_may_have_it() {
-    let (old, replica) = (Server::start(), Server::start());
-    replica.follow(&old);
-    let store = open(&format!("valkey://{},{}", old.address(), replica.address())).await;
-    let before = create(&store).await;
-    wait_until("the replica has it", || has(&replica, &before));
+    let (store, before, old, replica) = replicated().await;
     replica.freeze();
     let old = restarted(old).await;
     let began = Instant::now();
