@@ -151,6 +151,7 @@ fn creation() -> Batch {
             records: vec![Bytes::from_static(&[b'e'; EVENT_BYTES])],
             expected: None,
             cap: 100_000,
+            in_turn: false,
         }],
         ..Batch::new(CommandId(id))
     }

@@ -122,6 +122,7 @@ pub(crate) fn write(tx: &mut Tx<'_>, execution: &Execution, records: &[NewRecord
         records: records.iter().map(|one| Bytes::from(one.record.encode())).collect(),
         expected: Some(tail.sequence(first.number)),
         cap: 0,
+        in_turn: false,
     });
 }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::describe::{Columns, Describe};
 use crate::locks::{Locks, Protects};
 use crate::names;
+use crate::touch::is_counted;
 
 /// More locks than this in one transaction are replaced by the lock of the partition: the server's lock table is
 /// shared by all its connections, and holds 64 for each by default.
@@ -282,7 +283,7 @@ impl<'a> Call<'a> {
         for append in &batch.appends {
             let appends = &mut self.appends;
             let count = i32::try_from(append.records.len()).expect("a batch has at most 5,000 operations");
-            let (counted, first) = if append.expected.is_some() || context.counted.contains(&append.log) {
+            let (counted, first) = if is_counted(append, context.counted) {
                 // No log gets as far as the largest number, so it stands for everything past it.
                 let expected = append.expected.map(|expected| i64::try_from(expected).unwrap_or(i64::MAX));
                 appends.counted_batch.push(number);
@@ -424,7 +425,7 @@ fn lock(batch: &Batch, context: &Context<'_>, locks: &mut BTreeMap<i64, bool>) {
         take(Protects::Document, key, false);
     }
     for append in &batch.appends {
-        take(Protects::Log, &append.log, append.expected.is_none() && !context.counted.contains(&append.log));
+        take(Protects::Log, &append.log, !is_counted(append, context.counted));
     }
     for trim in &batch.trims {
         take(Protects::Log, &trim.log, false);

@@ -191,7 +191,13 @@ mod tests {
     const SLACK: u64 = SLACK_MIN;
 
     fn append(log: &str, cap: u64) -> Append {
-        Append { log: Key::from_bytes(log.as_bytes()), records: vec!["record".into()], expected: None, cap }
+        Append {
+            log: Key::from_bytes(log.as_bytes()),
+            records: vec!["record".into()],
+            expected: None,
+            cap,
+            in_turn: false,
+        }
     }
 
     fn trimmed(trims: &mut mpsc::Receiver<Trim>) -> u64 {

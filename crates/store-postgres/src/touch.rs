@@ -8,6 +8,11 @@ use ff_store::{Append, Batch, EntryChange, Guard};
 
 use crate::locks::{Locks, Protects};
 
+/// Whether an append takes the next number of its own log, rather than the next one of all events.
+pub(crate) fn is_counted(append: &Append, counted: &HashSet<Key>) -> bool {
+    append.expected.is_some() || append.in_turn || counted.contains(&append.log)
+}
+
 /// Everything a batch looks at or changes, as lock numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Touches {
@@ -34,8 +39,8 @@ impl Touches {
                 .chain(leases)
                 .map(|(index, member)| locks.named(partition, Protects::Entry, &[index.as_bytes(), member.as_bytes()])),
         );
-        let is_numbered = |append: &&Append| append.expected.is_some() || counted.contains(&append.log);
-        let (numbered, unnumbered): (Vec<_>, Vec<_>) = batch.appends.iter().partition(is_numbered);
+        let (numbered, unnumbered): (Vec<_>, Vec<_>) =
+            batch.appends.iter().partition(|append| is_counted(append, counted));
         changes.extend(numbered.into_iter().map(|append| log(&append.log)));
         changes.extend(batch.trims.iter().map(|trim| log(&trim.log)));
         changes.extend(batch.blobs.iter().map(|blob| locks.named(partition, Protects::Blob, &[blob.key.as_bytes()])));
@@ -141,7 +146,7 @@ mod tests {
     #[test]
     fn events_are_appended_side_by_side_and_counted_records_are_not() {
         let append = |expected| Batch {
-            appends: vec![Append { log: key("log"), records: vec!["r".into()], expected, cap: 0 }],
+            appends: vec![Append { log: key("log"), records: vec!["r".into()], expected, cap: 0, in_turn: false }],
             ..Batch::default()
         };
         let mut touched = Touched::default();

@@ -47,7 +47,7 @@ fn batch(n: u64) -> Batch {
         batch.entries.push(EntryChange::Set { index, member: key, score });
     }
     let records = vec![Bytes::copy_from_slice(&n.to_be_bytes())];
-    batch.appends.push(Append { log: log(), records, expected: None, cap: 0 });
+    batch.appends.push(Append { log: log(), records, expected: None, cap: 0, in_turn: false });
     batch
 }
 

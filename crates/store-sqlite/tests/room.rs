@@ -115,7 +115,7 @@ async fn a_long_log_goes_at_once_and_its_name_starts_anew() {
     let append = |records: usize| {
         let mut batch = Batch::new(CommandId(Uuid::from_u128(1)));
         let records = vec![Bytes::from_static(b"record"); records];
-        batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 0 });
+        batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 0, in_turn: false });
         batch
     };
     assert!(applied(store.commit(HERE, [append(1_500)].into()).await.unwrap()));
@@ -141,7 +141,7 @@ async fn a_capped_log_keeps_its_newest_and_stays_small() {
     for n in 0..300u64 {
         let mut batch = Batch::new(CommandId(Uuid::from_u128(1)));
         let records = vec![Bytes::copy_from_slice(&n.to_be_bytes())];
-        batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 50 });
+        batch.appends.push(Append { log: log.clone(), records, expected: None, cap: 50, in_turn: false });
         assert!(applied(store.commit(HERE, [batch].into()).await.unwrap()));
     }
     let reading: &dyn Store = &*store;

@@ -94,7 +94,13 @@ fn batches(name: &[u8]) -> [Batch; 3] {
             guards: vec![Guard::Absent(key.clone())],
             puts: vec![put.clone()],
             entries: vec![EntryChange::Set { index: index(name), member: key.clone(), score: 0 }],
-            appends: vec![Append { log: key.clone(), records: vec![Bytes::new()], expected: None, cap: 0 }],
+            appends: vec![Append {
+                log: key.clone(),
+                records: vec![Bytes::new()],
+                expected: None,
+                cap: 0,
+                in_turn: false,
+            }],
             blobs: vec![BlobChange { key: key.clone(), bytes: Some(Bytes::new()) }],
             relief: true,
             ..Batch::new(commands[0])

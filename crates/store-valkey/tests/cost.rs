@@ -35,7 +35,13 @@ fn put(key: &Key, fence: Fence) -> Put {
 }
 
 fn event() -> Append {
-    Append { log: Key::from_bytes(*b"E"), records: vec![Bytes::from_static(&[b'e'; 60])], expected: None, cap: 2_000 }
+    Append {
+        log: Key::from_bytes(*b"E"),
+        records: vec![Bytes::from_static(&[b'e'; 60])],
+        expected: None,
+        cap: 2_000,
+        in_turn: false,
+    }
 }
 
 fn set(index: IndexName, member: &Key, score: i64) -> EntryChange {

@@ -111,6 +111,9 @@ pub struct Append {
     pub expected: Option<u64>,
     /// Keep at least the newest `cap` records; older ones may go (0 = keep all).
     pub cap: u64,
+    /// The caller sees to it that one batch at a time appends to this log, as a guarded document does. A record is then
+    /// read as soon as it is committed, where numbers that several batches draw at the same time are read in their order.
+    pub in_turn: bool,
 }
 
 /// Removes records of a log.

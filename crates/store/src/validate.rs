@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn append(log: &str, expected: Option<u64>) -> Append {
-        Append { log: key(log), records: vec![Bytes::new()], expected, cap: 0 }
+        Append { log: key(log), records: vec![Bytes::new()], expected, cap: 0, in_turn: false }
     }
 
     fn blob(name: &str) -> BlobChange {

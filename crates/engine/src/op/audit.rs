@@ -166,7 +166,7 @@ impl Command for Write<'_> {
             true => (logs::audit(), limits::AUDIT_KEPT),
             false => (logs::audit_refusals(), limits::AUDIT_REFUSALS_KEPT),
         };
-        tx.append(Append { log, records, expected: None, cap });
+        tx.append(Append { log, records, expected: None, cap, in_turn: false });
         Ok(())
     }
 }

@@ -63,6 +63,7 @@ impl Command for Request<'_, AppendFrames> {
                 records: fresh.iter().map(|frame| Bytes::from(frame.encode())).collect(),
                 expected: Some(written.next),
                 cap: execution.policy.stream.retention_maxlen,
+                in_turn: false,
             });
         }
         Ok(AppendFramesOutcome { last_sequence, count })

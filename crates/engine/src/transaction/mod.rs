@@ -533,13 +533,19 @@ impl<'e> Tx<'e> {
         effects.removed.into_iter().for_each(|key| self.delete_unindexed(key));
         if !effects.history.is_empty() {
             let records = effects.history.iter().map(logs::encode).collect();
-            self.append(Append { log: logs::history(execution), records, expected: None, cap: limits::HISTORY_MAX });
+            self.append(Append {
+                log: logs::history(execution),
+                records,
+                expected: None,
+                cap: limits::HISTORY_MAX,
+                in_turn: true,
+            });
         }
         if !effects.events.is_empty() {
             self.events.extend(effects.events.iter().map(|event| event.event_type));
             let records = effects.events.iter().map(logs::encode).collect();
             let cap = self.transactor.events_cap();
-            self.append(Append { log: logs::events(), records, expected: None, cap });
+            self.append(Append { log: logs::events(), records, expected: None, cap, in_turn: false });
         }
     }
 

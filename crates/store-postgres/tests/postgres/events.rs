@@ -81,6 +81,28 @@ async fn a_foreign_transaction_does_not_hold_readers_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_appended_in_turn_show_at_once_whatever_else_runs() {
+    let url = Server::shared().create_database("events_in_turn");
+    let store = open(&url).await;
+    let appending = |record: &str, in_turn: bool| {
+        let append = ff_store::Append { in_turn, ..append("events", record, None) };
+        Batch { appends: vec![append], ..Batch::new(command()) }
+    };
+    // A log that an earlier version wrote goes on with larger numbers.
+    store.commit(PARTITION, [appending("old", false)].into()).await.unwrap();
+    timeout(TEST_TIMEOUT, shown(&*store, 1)).await.expect("it shows");
+    let foreign = connect(&url).await;
+    foreign.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
+    for count in 2..5 {
+        store.commit(PARTITION, [appending("new", true)].into()).await.unwrap();
+        let records = all_behind(&*store, 0).await;
+        assert_eq!(records.len(), count, "{records:?}");
+        assert!(records.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
+    }
+    foreign.batch_execute("ROLLBACK").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn numbers_go_on_after_everything_was_trimmed() {
     let store = open(&Server::shared().create_database("events_trimmed")).await;
     let append = || Batch { appends: vec![append("events", "a", None)], ..Batch::new(command()) };
@@ -111,7 +133,7 @@ async fn a_reader_at_the_end_of_a_log_learns_that_nothing_was_removed_unread() {
     let store = open(&url).await;
     let appending = |log: &str, count: usize, cap: u64| {
         let records = (0..count).map(|number| number.to_string().into()).collect();
-        let append = ff_store::Append { log: key(log), records, expected: None, cap };
+        let append = ff_store::Append { log: key(log), records, expected: None, cap, in_turn: false };
         Batch { appends: vec![append], ..Batch::new(command()) }
     };
     store.commit(PARTITION, [appending("events", 3, 0)].into()).await.unwrap();

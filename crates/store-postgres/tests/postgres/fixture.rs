@@ -46,7 +46,7 @@ pub(crate) fn set(name: &str, member: &Key, score: i64) -> EntryChange {
 }
 
 pub(crate) fn append(log: &str, record: &str, expected: Option<u64>) -> Append {
-    Append { log: key(log), records: vec![record.to_owned().into()], expected, cap: 0 }
+    Append { log: key(log), records: vec![record.to_owned().into()], expected, cap: 0, in_turn: false }
 }
 
 /// A new document.

@@ -117,7 +117,8 @@ async fn until_heard(hints: &mut Hints, payload: &str) {
 
 /// Enough records to have the log trimmed for certain.
 fn capped() -> Batch {
-    let append = Append { log: key("capped"), records: vec!["record".into(); 64], expected: None, cap: 10 };
+    let append =
+        Append { log: key("capped"), records: vec!["record".into(); 64], expected: None, cap: 10, in_turn: false };
     Batch { appends: vec![append], ..Batch::new(command()) }
 }
 

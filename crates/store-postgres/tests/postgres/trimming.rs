@@ -13,7 +13,7 @@ async fn a_log_too_large_for_one_statement_is_trimmed() {
     let store = open(&url).await;
     let append = |count: usize, cap: u64| {
         let records = (0..count).map(|number| number.to_string().into()).collect();
-        let append = Append { log: key("events"), records, expected: None, cap };
+        let append = Append { log: key("events"), records, expected: None, cap, in_turn: false };
         Batch { appends: vec![append], ..Batch::new(command()) }
     };
     for _ in 0..10 {

@@ -87,8 +87,13 @@ async fn commits_of_one_call_see_the_ones_before() {
             batch.guards = vec![Guard::Absent(new_key())];
             batch.puts.clear();
         }
-        batch.appends =
-            vec![Append { log: log.clone(), records: vec![Bytes::from_static(b"r")], expected: None, cap: 0 }];
+        batch.appends = vec![Append {
+            log: log.clone(),
+            records: vec![Bytes::from_static(b"r")],
+            expected: None,
+            cap: 0,
+            in_turn: false,
+        }];
         (flow(3), batch)
     });
     let before = calls(&server);

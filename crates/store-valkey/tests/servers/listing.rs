@@ -103,7 +103,8 @@ async fn an_append_that_expects_a_number_is_judged_by_the_log_and_not_by_memory(
     let log = Key::from_bytes(*b"journal");
     let append = async |expected: u64| {
         let command = CommandId(Uuid::now_v7());
-        let append = Append { log: log.clone(), records: vec![Bytes::new()], expected: Some(expected), cap: 0 };
+        let append =
+            Append { log: log.clone(), records: vec![Bytes::new()], expected: Some(expected), cap: 0, in_turn: false };
         let guards = vec![Guard::Absent(Key::from_bytes(command.as_bytes()))];
         let batch = Batch { guards, appends: vec![append], ..Batch::new(command) };
         store.commit(PLACE, [batch].into()).await.expect("it answers").pop().expect("one outcome")

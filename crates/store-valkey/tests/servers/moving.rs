@@ -39,7 +39,7 @@ fn remove(name: &str, member: &Key) -> EntryChange {
 }
 
 fn append(log: &Key, text: &'static [u8]) -> Append {
-    Append { log: log.clone(), records: vec![Bytes::from_static(text)], expected: None, cap: 0 }
+    Append { log: log.clone(), records: vec![Bytes::from_static(text)], expected: None, cap: 0, in_turn: false }
 }
 
 fn put(key: &Key, fence: Fence) -> Put {

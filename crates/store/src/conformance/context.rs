@@ -274,7 +274,7 @@ impl Build for Batch {
 
     fn append(mut self, log: &Key, expected: Option<u64>, records: &[&str]) -> Self {
         let records = records.iter().map(|record| Bytes::copy_from_slice(record.as_bytes())).collect();
-        self.appends.push(Append { log: log.clone(), records, expected, cap: 0 });
+        self.appends.push(Append { log: log.clone(), records, expected, cap: 0, in_turn: false });
         self
     }
 }

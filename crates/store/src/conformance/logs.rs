@@ -262,7 +262,13 @@ pub(super) async fn records_are_binary(context: Context) {
         Bytes::from_static(b"\xff\xfe{}\r\n"),
     ];
     let mut append = batch().guard(Guard::Absent(context.key("nobody")));
-    append.appends.push(Append { log: log.clone(), records: records.clone(), expected: Some(1), cap: 0 });
+    append.appends.push(Append {
+        log: log.clone(),
+        records: records.clone(),
+        expected: Some(1),
+        cap: 0,
+        in_turn: false,
+    });
     context.apply(append).await;
     let page = context.log(&log, LogStart::After(0), 10).await;
     assert_eq!(page.records.into_iter().map(|record| record.record).collect::<Vec<_>>(), records);
