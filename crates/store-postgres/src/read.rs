@@ -24,8 +24,6 @@ use crate::names;
 
 /// Long names with the same beginning that a page of names may meet twice.
 const LONG_NAMES_ALIKE: usize = 64;
-/// A record that is hidden for longer than this is held back by a transaction that is not the store's.
-const HIDDEN_MAX_MS: i64 = 1_000;
 /// Logs whose settled numbers are remembered.
 const SETTLED_MAX: usize = 10_000;
 
@@ -264,9 +262,13 @@ impl Reader {
     ) -> Result<(i64, Answer)> {
         let settled = self.settled(partition, log);
         let (now, page, held_back) = self.log_page(client, this, log, start, limit, settled).await?;
-        if !held_back {
+        // A full page is read on from its end, and what is held back lies behind that.
+        let is_full = page.records.len() >= limit && !matches!(start, LogStart::Before(_));
+        if !held_back || is_full {
             return Ok((now, Answer::Log(page)));
         }
+        // A transaction that may append here is let finish, and no other: so a reader that was told of a record sees it,
+        // whatever else runs in the server for however long.
         let (whole, lock) =
             (self.locks.partition(partition), self.locks.named(partition, Protects::Log, &[log.as_bytes()]));
         let arguments: [&(dyn ToSql + Sync); 4] = [&this, &log.as_bytes(), &whole, &lock];
@@ -277,7 +279,7 @@ impl Reader {
         Ok((now, Answer::Log(page)))
     }
 
-    /// A page of the records behind which nothing can appear any more, and whether others were held back for long.
+    /// A page of the records behind which nothing can appear any more, and whether others were held back.
     async fn log_page(
         &self,
         client: &Object,
@@ -297,7 +299,7 @@ impl Reader {
         let statement = format!(
             "SELECT c.now, f.sequence, greatest(c.next, t.sequence + 1, 1), p.sequence, p.at, p.record, c.removed,
                EXISTS (SELECT FROM records r WHERE {THIS_LOG} AND r.sequence > coalesce(t.sequence, 0)
-                 AND r.at < c.now - {HIDDEN_MAX_MS} AND NOT {VISIBLE})
+                 AND NOT {VISIBLE})
              FROM (SELECT ff_now($1) AS now, pg_snapshot_xmin(pg_current_snapshot()) AS oldest, l.next,
                  coalesce(l.counted, false) AS counted, coalesce(l.removed, 0) AS removed
                FROM (VALUES (1)) AS one LEFT JOIN logs l ON l.partition = $2 AND l.log = $3 OFFSET 0) c
@@ -327,7 +329,6 @@ impl Reader {
 
     fn settled(&self, partition: Partition, log: &Key) -> i64 {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        // Almost always empty: it is filled only while a foreign transaction holds readers back.
         if settled.is_empty() { 0 } else { settled.get(&(partition, log.clone())).copied().unwrap_or(0) }
     }
 
