@@ -82,6 +82,17 @@ pub enum Defined<T> {
     AlreadyExists,
 }
 
+#[cfg(test)]
+impl<T> Defined<T> {
+    /// The document of a definition whose name was free.
+    pub(crate) fn created(self) -> T {
+        match self {
+            Defined::Created(document) => document,
+            Defined::AlreadyExists => panic!("the name was taken"),
+        }
+    }
+}
+
 crate::document! {
     /// The flow partitions in which something is parked because of this gate. It may name too many, never too few:
     /// a partition without parked work only costs a look.

@@ -112,23 +112,18 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Amounts, BudgetDefinition, Limits};
+    use super::super::BudgetDefinition;
+    use super::super::tests::{created, dimensions, tokens};
     use super::*;
-    use crate::gate::Defined;
     use crate::index::{self, Indexed};
 
     fn budget(on_soft: SoftAction) -> Budget {
-        let limits = Limits { hard: 100, soft: 50, ..Default::default() };
-        let dimensions = [("tokens".to_owned(), limits)].into();
-        let definition = BudgetDefinition { dimensions, on_soft, ..Default::default() };
-        match Budget::define(None, ("n", "team"), definition, 1_000).unwrap() {
-            Defined::Created(budget) => budget,
-            Defined::AlreadyExists => panic!("the name was free"),
-        }
+        let dimensions = dimensions(&[("tokens", 100, 50)]);
+        created(BudgetDefinition { dimensions, on_soft, ..Default::default() })
     }
 
     fn spend(budget: &mut Budget, amount: i64) {
-        budget.report(&Amounts::from([("tokens".to_owned(), amount)]), 2_000).unwrap();
+        budget.report(&tokens(amount), 2_000).unwrap();
     }
 
     fn owed(budget: &Budget) -> Vec<(BreachLevel, i64, i64)> {
@@ -145,7 +140,7 @@ mod tests {
         }
         let both = [(BreachLevel::Soft, 51, 50), (BreachLevel::Hard, 52, 100)];
         assert_eq!(owed(&budget), both);
-        budget.set_limits(&[("tokens".to_owned(), Limits { hard: 53, ..Default::default() })].into(), 3_000).unwrap();
+        budget.set_limits(&dimensions(&[("tokens", 53, 0)]), 3_000).unwrap();
         spend(&mut budget, 2);
         budget.reset(4_000);
         spend(&mut budget, 54);
@@ -170,7 +165,7 @@ mod tests {
         let (first, events) = budget.owed_events();
         assert_eq!((first, events.len()), (0, 2));
         assert_eq!((events[1].event_type, events[1].detail.as_str()), (EventType::Breached, "hard tokens 60/100"));
-        assert!(events.iter().all(|event| event.execution_id.is_none() && event.namespace == "n"));
+        assert!(events.iter().all(|event| event.execution_id.is_none() && event.namespace == "team"));
         assert!(budget.events_told(1, 2_100) && !budget.events_told(1, 2_200));
         assert_eq!((budget.owed_events().0, budget.owed_events().1.len()), (1, 1));
         assert!(budget.events_told(2, 2_300));

@@ -122,7 +122,6 @@ mod tests {
 
     use super::*;
     use crate::budget::{BudgetDefinition, Limits};
-    use crate::gate::Defined;
     use crate::id::{ExecutionId, Mint};
     use crate::reservation::{ReservationId, Settlement};
 
@@ -130,10 +129,7 @@ mod tests {
         let limits = |hard: &i64| Limits { hard: *hard, ..Default::default() };
         let dimensions = dimensions.iter().map(|(name, hard)| ((*name).to_owned(), limits(hard))).collect();
         let definition = BudgetDefinition { dimensions, rolling_ms, ..Default::default() };
-        match Budget::define(None, ("team", name), definition, 1_000).unwrap() {
-            Defined::Created(budget) => budget,
-            Defined::AlreadyExists => panic!("the name was free"),
-        }
+        Budget::define(None, ("team", name), definition, 1_000).unwrap().created()
     }
 
     fn amounts(of: &[(&str, i64)]) -> Amounts {

@@ -185,29 +185,15 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
+    use crate::budget::tests::{created, dimensions, tokens};
     use crate::budget::{BudgetChange, BudgetDefinition};
-    use crate::gate::Defined;
     use crate::index;
     use crate::index::Indexed;
 
     fn asking() -> Budget {
-        let limits = Limits { hard: 100, ..Default::default() };
-        let definition = BudgetDefinition {
-            dimensions: BTreeMap::from([("tokens".to_owned(), limits)]),
-            on_hard: HardAction::Ask,
-            ..Default::default()
-        };
-        match Budget::define(None, ("team", "b"), definition, 1_000).unwrap() {
-            Defined::Created(budget) => budget,
-            Defined::AlreadyExists => panic!("the name was free"),
-        }
-    }
-
-    fn tokens(amount: i64) -> Amounts {
-        Amounts::from([("tokens".to_owned(), amount)])
+        let dimensions = dimensions(&[("tokens", 100, 0)]);
+        created(BudgetDefinition { dimensions, on_hard: HardAction::Ask, ..Default::default() })
     }
 
     #[test]
@@ -292,8 +278,7 @@ mod tests {
         budget.answer_if_room();
         assert_eq!((budget.release_count(), budget.opened_since(&before)), (0, false), "5 are left, 10 were asked for");
         let mut raised = budget.clone();
-        let limits = Limits { hard: 101, ..Default::default() };
-        raised.set_limits(&BTreeMap::from([("tokens".to_owned(), limits)]), 2_001).unwrap();
+        raised.set_limits(&dimensions(&[("tokens", 101, 0)]), 2_001).unwrap();
         assert!(raised.opened_since(&before) && raised.release_count() == u64::MAX, "a raised limit is an answer");
         budget.usage.insert("tokens".into(), 90);
         budget.answer_if_room();

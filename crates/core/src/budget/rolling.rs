@@ -148,12 +148,10 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::budget::{BudgetAnswer, BudgetChange, BudgetDefinition, HardAction, Limits};
+    use crate::budget::tests::{created, dimensions, tokens};
+    use crate::budget::{BudgetAnswer, BudgetChange, BudgetDefinition, HardAction};
     use crate::encoding::Document;
-    use crate::gate::Defined;
     use crate::id::ExecutionId;
     use crate::index::{Due, Indexed};
     use crate::usage::ReportUsageResult;
@@ -162,17 +160,8 @@ mod tests {
     const SPAN: i64 = 64_000;
 
     fn rolling(hard: i64) -> Budget {
-        let limits = Limits { hard, ..Default::default() };
-        let dimensions = BTreeMap::from([("tokens".to_owned(), limits)]);
-        let definition = BudgetDefinition { dimensions, rolling_ms: SPAN, ..Default::default() };
-        match Budget::define(None, ("team", "b"), definition, 1_000).unwrap() {
-            Defined::Created(budget) => budget,
-            Defined::AlreadyExists => panic!("the name was free"),
-        }
-    }
-
-    fn tokens(amount: i64) -> Amounts {
-        Amounts::from([("tokens".to_owned(), amount)])
+        let dimensions = dimensions(&[("tokens", hard, 0)]);
+        created(BudgetDefinition { dimensions, rolling_ms: SPAN, ..Default::default() })
     }
 
     #[test]

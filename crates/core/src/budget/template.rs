@@ -186,12 +186,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::budget::tests::{dimensions, tokens};
     use crate::encoding::Document;
-    use crate::gate::Defined;
     use crate::index::{Due, Indexed};
 
     fn parent(name: &str, hard: i64) -> Result<Budget> {
-        let dimensions = |hard| BTreeMap::from([("tokens".to_owned(), Limits { hard, ..Default::default() })]);
+        let dimensions = |hard| dimensions(&[("tokens", hard, 0)]);
         let template = BudgetTemplate { dimensions: dimensions(hard), reset_interval_ms: 1_000, ..Default::default() };
         let definition = BudgetDefinition {
             dimensions: dimensions(100),
@@ -199,18 +199,11 @@ mod tests {
             template: Some(template),
             ..Default::default()
         };
-        match Budget::define(None, ("team", name), definition, 1_000)? {
-            Defined::Created(budget) => Ok(budget),
-            Defined::AlreadyExists => panic!("the name was free"),
-        }
+        Ok(Budget::define(None, ("team", name), definition, 1_000)?.created())
     }
 
     fn tagged(value: &str) -> Tags {
         Tags::from([("customer".to_owned(), value.to_owned())])
-    }
-
-    fn tokens(amount: i64) -> BTreeMap<String, i64> {
-        BTreeMap::from([("tokens".to_owned(), amount)])
     }
 
     #[test]
@@ -310,9 +303,7 @@ mod tests {
         child.report(&tokens(7), 2_001).unwrap();
         let limits = Limits { hard: 50, ..Default::default() };
         let own = BudgetDefinition { dimensions: BTreeMap::from([("tokens".into(), limits)]), ..Default::default() };
-        let Defined::Created(own) = Budget::define(Some(&child), ("team", "acme/x"), own, 2_002).unwrap() else {
-            panic!("it is the person's from now on")
-        };
+        let own = Budget::define(Some(&child), ("team", "acme/x"), own, 2_002).unwrap().created();
         assert_eq!((own.used("tokens"), own.left("tokens"), own.from_template), (7, Some(43), false));
     }
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Code;
 
-fn dimensions(of: &[(&str, i64, i64)]) -> BTreeMap<String, Limits> {
+pub(super) fn dimensions(of: &[(&str, i64, i64)]) -> BTreeMap<String, Limits> {
     of.iter().map(|&(name, hard, soft)| (name.to_owned(), Limits { hard, soft, ..Default::default() })).collect()
 }
 
@@ -11,15 +11,12 @@ fn definition(of: &[(&str, i64, i64)]) -> BudgetDefinition {
     BudgetDefinition { dimensions: dimensions(of), ..Default::default() }
 }
 
-fn created(definition: BudgetDefinition) -> Budget {
-    match Budget::define(None, ("team", "b"), definition, 1_000).unwrap() {
-        Defined::Created(budget) => budget,
-        Defined::AlreadyExists => panic!("the name was free"),
-    }
+pub(super) fn created(definition: BudgetDefinition) -> Budget {
+    Budget::define(None, ("team", "b"), definition, 1_000).unwrap().created()
 }
 
-fn tokens(amount: i64) -> BTreeMap<String, i64> {
-    BTreeMap::from([("tokens".to_owned(), amount)])
+pub(super) fn tokens(amount: i64) -> Amounts {
+    Amounts::from([("tokens".to_owned(), amount)])
 }
 
 fn hard_breach(current: i64, limit: i64) -> ReportUsageResult {

@@ -8,10 +8,7 @@ use crate::partition::Partition;
 const NOW: i64 = 1_700_000_000_123;
 
 fn created(definition: QuotaDefinition) -> QuotaPolicy {
-    match QuotaPolicy::define(None, ("team", "q"), definition, NOW).unwrap() {
-        Defined::Created(quota) => quota,
-        Defined::AlreadyExists => panic!("the name was free"),
-    }
+    QuotaPolicy::define(None, ("team", "q"), definition, NOW).unwrap().created()
 }
 
 fn rate(max_requests: u32, window_seconds: u32) -> QuotaPolicy {
