@@ -179,7 +179,8 @@ document! {
         "a" attempt: AttemptIndex,
         /// How it ended.
         "y" end: LeaseEnd,
-        /// When the next attempt may start, the delay ends, or the suspension times out; 0 for never.
+        /// When the next attempt may start, the delay ends, or the suspension times out; 0 for never. Where the lease ended
+        /// the execution, and it was replayed since: when it ended.
         "n" next_at: i64,
         /// The generation that it began.
         "g" generation: u32,

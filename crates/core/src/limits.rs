@@ -276,9 +276,9 @@ pub const BULK_REFUSALS_KEPT: usize = 100;
 pub const BULK_CHUNK: usize = 100;
 /// Executions that one turn of a bulk job looks at.
 pub const BULK_EXAMINED_CHUNK: u64 = 1_000;
-/// Engines know the clock of a store to within some milliseconds: what changed so shortly after a bulk job began counts as
-/// changed before, so that nothing is left out that its caller saw change.
-pub const BULK_CLOCK_SLACK_MS: i64 = 100;
+/// Engines know the clock of a store to within a few milliseconds: where there are several, what changed so shortly after a
+/// bulk job began counts as changed before, so that nothing is left out that its caller saw change.
+pub const BULK_CLOCK_SLACK_MS: i64 = 5;
 /// A bulk job that has ended is kept for this long at the least. An engine that was asleep in the middle of a turn for
 /// less than this finds that the turn was made.
 pub const BULK_KEPT_MIN_MS: i64 = 10 * 60 * 1000;

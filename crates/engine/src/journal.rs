@@ -5,13 +5,16 @@
 
 use bytes::Bytes;
 use ff_core::error::Class;
+use ff_core::event::Effects;
 use ff_core::execution::{self, Execution, FoundLoop, LostLease, Wait};
 use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepIdentity, StepRecord, StepState, StepView};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
 use ff_core::state::TerminalOutcome;
 use ff_core::stream::Frame;
-use ff_core::{Blob, Code, Document, Error, ExecutionId, Key, LeaseId, Result, SignalId, limits};
+use ff_core::{
+    Blob, Code, Document, Error, ExecutionId, Indexed, Key, LeaseId, Result, SignalId, SuspensionId, limits,
+};
 use ff_store::{Answer, Append, LogPage, LogStart, Query};
 
 use crate::caller::Caller;
@@ -72,8 +75,25 @@ fn records_of(
     Ok(records)
 }
 
+/// Stops an execution whose holder records an entry that is taken for a loop; says whether it did. The caller appends the
+/// entries in the same commit, and guards the lease.
+pub(crate) async fn stop_loop(
+    tx: &mut Tx<'_>,
+    execution: &mut Execution,
+    fence: &LeaseFence,
+    new: &NewEntries<'_>,
+    suspension: SuspensionId,
+) -> Result<bool> {
+    let Some(found) = find_loop(tx, execution, fence, new).await? else { return Ok(false) };
+    let mut effects = Effects::default();
+    execution.stop_loop(fence, &found, suspension, tx.now, &mut effects)?;
+    tx.require_holder(&execution.key(), fence);
+    tx.save_execution(execution, effects);
+    Ok(true)
+}
+
 /// The entry of these that is taken for a loop. Without a policy nothing is read.
-pub(crate) async fn find_loop(
+async fn find_loop(
     tx: &mut Tx<'_>,
     execution: &Execution,
     fence: &LeaseFence,

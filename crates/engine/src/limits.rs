@@ -141,7 +141,7 @@ impl Limits {
         if set.len() > self.capabilities_max_tokens {
             return Err(text::too_many("capabilities", set.len(), self.capabilities_max_tokens));
         }
-        let bytes = set.route().len();
+        let bytes = set.bytes();
         if bytes > self.capabilities_max_bytes {
             return Err(Error::too_large("capabilities", bytes, self.capabilities_max_bytes));
         }

@@ -5,16 +5,15 @@ use ff_core::execution::Execution;
 use ff_core::idempotency::Identity;
 use ff_core::journal::{NewEntries, StepEntry};
 use ff_core::lease::LeaseFence;
-use ff_core::{ExecutionId, Indexed, Result};
+use ff_core::{ExecutionId, Indexed, Result, SuspensionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::caller::Caller;
 use crate::execution_data::close_waitpoints;
-use crate::journal;
-use crate::payload;
 use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::load_visible;
+use crate::{env, journal, payload};
 
 /// The inputs of a transition from outside its document.
 pub(crate) struct TransitionContext<'t> {
@@ -94,6 +93,9 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
             return Ok(outcome);
         }
         if let Some(fence) = self.holder {
+            if !execution.is_terminal() && self.stop_loop(tx, &before, fence).await? {
+                return Ok(outcome);
+            }
             tx.require_holder(&execution.key(), fence);
             let entries: Vec<StepEntry> = self.entries.entries.iter().cloned().chain(following).collect();
             let new = NewEntries { first_number: self.entries.first_number, entries: &entries };
@@ -101,6 +103,23 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
         }
         save_changed(tx, &before, &execution, effects).await?;
         Ok(outcome)
+    }
+}
+
+impl<F> Change<'_, F> {
+    /// A holder that would be back sooner or later, and whose entries are taken for a loop, is stopped instead: its lease
+    /// ends, and nothing else comes of what it asked for.
+    async fn stop_loop(&self, tx: &mut Tx<'_>, before: &Execution, fence: &LeaseFence) -> Result<bool> {
+        if self.entries.is_empty() {
+            return Ok(false);
+        }
+        let mut stopped = before.clone();
+        let suspension = SuspensionId::mint(&env::mint(tx.transactor.env(), tx.now));
+        if !journal::stop_loop(tx, &mut stopped, fence, &self.entries, suspension).await? {
+            return Ok(false);
+        }
+        journal::append(tx, before, fence, &self.entries).await?;
+        Ok(true)
     }
 }
 

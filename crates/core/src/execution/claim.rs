@@ -304,6 +304,12 @@ impl Execution {
         })
     }
 
+    /// When the lease with this fence ended the execution. Of an execution that was replayed since, its ending tells.
+    pub fn ended_by(&self, fence: &LeaseFence) -> i64 {
+        let told = self.ending_of(fence).map_or(0, |ending| ending.next_at);
+        if told == 0 { self.ended_at } else { told }
+    }
+
     pub(super) fn not_active(&self) -> Error {
         Error::of(Code::ExecutionNotActive)
             .with("terminal_outcome", self.state.terminal_outcome)
@@ -339,13 +345,13 @@ impl Execution {
         ending
     }
 
-    /// Keeps the last endings, the newest last.
     /// Whether the lease before this one was handed back. A worker may have received it all the same, under a lease id that
     /// it uses for everything, and have written under it.
     pub fn follows_returned_lease(&self) -> bool {
         self.endings.last().is_some_and(|ending| ending.end == LeaseEnd::Returned)
     }
 
+    /// Keeps the last endings, the newest last.
     pub(crate) fn remember(&mut self, ending: LeaseEnding) {
         self.endings.retain(|kept| kept.lease_id != ending.lease_id);
         self.endings.push(ending);

@@ -73,6 +73,9 @@ pub enum Cancelled {
     AlreadyEnded,
 }
 
+/// The category of a function whose journal has no room for its next step.
+const JOURNAL_FULL: &str = "journal_full";
+
 impl Execution {
     /// The attempt succeeded.
     pub fn complete(&mut self, fence: &LeaseFence, result: Payload, now: i64, effects: &mut Effects) -> Result<()> {
@@ -131,7 +134,8 @@ impl Execution {
             by_engine: outcome == AttemptOutcome::TimedOut,
             ..Default::default()
         });
-        if !self.policy.retry.allows(self.retries, failure.category) {
+        // The next attempt would find the same journal.
+        if failure.category == JOURNAL_FULL || !self.policy.retry.allows(self.retries, failure.category) {
             self.finish(TerminalOutcome::Failed, now, effects);
             return FailOutcome::TerminalFailed;
         }
@@ -386,6 +390,10 @@ impl Execution {
         }
         if begins {
             self.begin_generation(below, limits::GENERATIONS_KEPT);
+        }
+        let by_holder = |end| matches!(end, LeaseEnd::Completed | LeaseEnd::Cancelled);
+        if let Some(ending) = self.endings.last_mut().filter(|ending| by_holder(ending.end) && ending.next_at == 0) {
+            ending.next_at = self.ended_at;
         }
         self.replays += 1;
         self.retries = 0;

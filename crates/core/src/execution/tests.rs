@@ -583,6 +583,20 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+#[test]
+fn a_function_whose_journal_is_full_is_not_retried() {
+    for (category, outcome) in
+        [("journal_full", FailOutcome::TerminalFailed), ("other", FailOutcome::RetryScheduled { at: NOW + 10 })]
+    {
+        let mut new = request();
+        new.policy.retry.max_retries = 5;
+        let mut execution = Execution::create(new, NOW).unwrap();
+        let fence = execution.claim(&claim(1), NOW, &mut Effects::default()).unwrap().fence;
+        let failure = NewFailure { reason: "no room", category, retry_after_ms: Some(10), random: 0 };
+        assert_eq!(execution.fail(&fence, failure, NOW, &mut Effects::default()).unwrap(), outcome);
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 

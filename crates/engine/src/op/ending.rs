@@ -7,6 +7,7 @@ use ff_core::condition::SignalFact;
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, FailOutcome, NewFailure, SuspendRequest, Suspended};
 use ff_core::idempotency::{CommandRecord, Identity};
+use ff_core::lease::LeaseEnd;
 use ff_core::op::{
     Complete, CompleteArgs, CompleteOutcome, Delay, DelayArgs, DelayOutcome, Fail, FailArgs, Suspend, SuspendArgs,
     SuspendOutcome, WaitChildren, WaitChildrenArgs, WaitChildrenOutcome,
@@ -16,7 +17,8 @@ use ff_core::planted::{Bug, planted};
 use ff_core::suspension::NewSuspension;
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
 use ff_core::{
-    Blob, Code, Document, Error, Indexed, Key, Result, Signal, SignalId, Suspension, SuspensionId, WaitpointId, limits,
+    Blob, Code, Document, Error, Indexed, Key, PublicState, Result, Signal, SignalId, Suspension, SuspensionId,
+    WaitpointId, limits,
 };
 use ff_store::{Answer, Query};
 use serde::{Deserialize, Serialize};
@@ -49,19 +51,21 @@ impl Command for Request<'_, Complete> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<CompleteOutcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let fence = &self.args.fence;
+        let is_repeat = matches!(execution.check_holder(fence, LeaseEnd::Completed), Ok(Some(_)));
         let was_terminal = execution.is_terminal();
         let (before, continuation) = (execution.result.clone(), execution.continuation.clone());
         let (result, blob) = payload::divide(self.args.result()?);
         let mut effects = Effects::default();
-        execution.complete(&self.args.fence, result, tx.now, &mut effects)?;
-        let outcome = CompleteOutcome { public_state: execution.public_state(), completed_at: execution.ended_at };
-        if !was_terminal {
+        execution.complete(fence, result, tx.now, &mut effects)?;
+        let outcome = CompleteOutcome { public_state: PublicState::Completed, completed_at: execution.ended_by(fence) };
+        if !was_terminal && !is_repeat {
             if let Some(run) = &self.args.run {
                 execution.note_run(run);
             }
             tell_downstreams(tx, &mut execution);
-            tx.require_holder(&execution.key(), &self.args.fence);
-            journal::append(tx, &execution, &self.args.fence, &self.args.new_entries()?).await?;
+            tx.require_holder(&execution.key(), fence);
+            journal::append(tx, &execution, fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
             payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_ref());
             tx.relief();
@@ -252,11 +256,15 @@ impl Command for SuspendExecution<'_> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
         if let Some(ending) = execution.check_suspend(fence)? {
-            self.check_same_suspension(&execution)?;
-            let kept =
+            let ended =
                 KeptSuspension { suspension: ending.suspension_id, waitpoint: ending.waitpoint_id, signals: None };
             let timeout_at = ending.next_at;
-            return repeated_answer(tx, execution, kept, timeout_at).await;
+            // A lease may have been kept by one suspension before another one ended it.
+            if let Some(kept) = self.kept_answer(tx).await? {
+                return repeated_answer(tx, execution, kept, 0).await;
+            }
+            self.check_same_suspension(&execution, ended.suspension)?;
+            return repeated_answer(tx, execution, ended, timeout_at).await;
         }
         if let Some(kept) = self.kept_answer(tx).await? {
             return repeated_answer(tx, execution, kept, 0).await;
@@ -315,9 +323,11 @@ impl SuspendExecution<'_> {
         Identity::new(SUSPEND, &[lease[0], lease[1], name], kept_ms)
     }
 
-    /// A key that is not that of the suspension in force names another suspension, which the released lease cannot begin.
-    fn check_same_suspension(&self, execution: &Execution) -> Result<()> {
-        let (Some(key), Some(suspension)) = (&self.args.idempotency_key, &execution.suspension) else { return Ok(()) };
+    /// A key that is not that of the suspension which ended the lease names another one, which the released lease cannot
+    /// begin. That can be told while it is in force.
+    fn check_same_suspension(&self, execution: &Execution, ended: SuspensionId) -> Result<()> {
+        let in_force = execution.suspension.as_ref().filter(|suspension| suspension.id == ended);
+        let (Some(key), Some(suspension)) = (&self.args.idempotency_key, in_force) else { return Ok(()) };
         if suspension.idempotency_key.is_empty() || suspension.idempotency_key == *key {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, Wait};
 use ff_core::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepState, StepView};
-use ff_core::lease::{LeaseEnd, LeaseFence};
+use ff_core::lease::LeaseEnd;
 use ff_core::op::{
     ListSteps, ListStepsArgs, ListStepsOutcome, Park, ParkArgs, ParkOutcome, ParkedWaitpoint, RecordSteps,
     RecordStepsArgs, RecordStepsOutcome,
@@ -57,26 +57,9 @@ impl Command for RecordEntries<'_> {
         if tx.appends_something() {
             tx.require_holder(&execution.key(), fence);
         }
-        let loop_detected = stop_loop(tx, &mut execution, fence, &new, self.suspension).await?;
+        let loop_detected = journal::stop_loop(tx, &mut execution, fence, &new, self.suspension).await?;
         Ok(RecordStepsOutcome { last_number: next_number - 1, next_number, loop_detected })
     }
-}
-
-/// Stops an execution whose holder records an entry that is taken for a loop; says whether it did. The caller appends the
-/// entries in the same commit, and guards the lease.
-async fn stop_loop(
-    tx: &mut Tx<'_>,
-    execution: &mut Execution,
-    fence: &LeaseFence,
-    new: &NewEntries<'_>,
-    suspension: SuspensionId,
-) -> Result<bool> {
-    let Some(found) = journal::find_loop(tx, execution, fence, new).await? else { return Ok(false) };
-    let mut effects = Effects::default();
-    execution.stop_loop(fence, &found, suspension, tx.now, &mut effects)?;
-    tx.require_holder(&execution.key(), fence);
-    tx.save_execution(execution, effects);
-    Ok(true)
 }
 
 impl Handle<ListSteps> for Rooms {
@@ -153,7 +136,7 @@ impl Command for ParkExecution<'_> {
             return Ok(before);
         }
         let brought = self.args.new_entries()?;
-        if stop_loop(tx, &mut execution, fence, &brought, self.suspension).await? {
+        if journal::stop_loop(tx, &mut execution, fence, &brought, self.suspension).await? {
             journal::append(tx, &execution, fence, &brought).await?;
             return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints: Vec::new() });
         }

@@ -160,6 +160,16 @@ impl Handle<DeleteLane> for Rooms {
         }
         let identity = self.transactor.identity::<DeleteLane>(caller, &args, None);
         let verb = RemoveNamed::<Lane>::new(Lane::key_of(&namespace, &args.lane), &args.lane, Code::LaneNotFound);
-        self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await
+        match self.transactor.transact_once(Partition::SYSTEM, identity, &verb).await {
+            // A lane that was only used has nothing to remove. It is listed until its work is done.
+            Err(error)
+                if error.code == Code::LaneNotFound
+                    && args.force
+                    && self.scheduler.ready().lanes(&namespace).contains(&args.lane) =>
+            {
+                Ok(Removed::Removed)
+            }
+            removed => removed,
+        }
     }
 }

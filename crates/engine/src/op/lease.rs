@@ -251,6 +251,7 @@ impl Rooms {
                 (Taken::Lease { .. }, None) => {}
             }
         }
+        bound_journals(&mut outcome.tasks);
         (outcome, unread)
     }
 
@@ -408,5 +409,21 @@ impl Handle<Progress> for Rooms {
                 Ok(Done {})
             })
             .await
+    }
+}
+
+/// Leaves the journals of one answer as many entries as it may have bytes of them; holders read the rest themselves.
+fn bound_journals(tasks: &mut [Task]) {
+    let mut left = limits::JOURNAL_PER_ANSWER_MAX_BYTES;
+    for journal in tasks.iter_mut().filter_map(|task| task.journal.as_mut()) {
+        let fitting = journal.entries.iter().position(|entry| {
+            let size = entry.name.len() + entry.result.as_ref().map_or(0, |result| result.bytes.len());
+            left.checked_sub(size).map(|rest| left = rest).is_none()
+        });
+        if let Some(fitting) = fitting {
+            journal.entries.truncate(fitting);
+            journal.complete = false;
+            left = 0;
+        }
     }
 }

@@ -540,3 +540,21 @@ async fn replays_that_a_policy_does_not_allow_are_listed_as_refused() {
     assert_eq!(job.refusals[0].code, Code::MaxReplaysExhausted.as_str());
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_created_or_changed_right_after_a_job_began_is_left_alone() {
+    let h = deployment().await;
+    let before = submit(&h, 30, json!({})).await;
+    h.pass(1).await;
+    let job = begin(&h, json!({ "kind": ["test"] }), "cancel", json!({ "rate_per_second": 100 })).await;
+    h.pass(1).await;
+    let changed = before.last().unwrap();
+    h.must::<ChangePriority>(json!({ "execution_id": changed, "priority": 7 })).await;
+    let after = submit(&h, 5, json!({})).await;
+    let ended = ended(&h, &job).await;
+    assert_eq!((ended.progress.done, ended.progress.changed_since), (29, 1), "{ended:?}");
+    for id in after.iter().chain([changed]) {
+        assert_eq!(h.state(id).await, PublicState::Waiting);
+    }
+    h.finish().await;
+}

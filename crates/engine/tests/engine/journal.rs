@@ -1,7 +1,7 @@
 //! The steps that a function has already done, kept for its next call.
 
 use crate::support::Harness;
-use ff_core::journal::{StepKind, StepState, StepView};
+use ff_core::journal::{Journal, StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
@@ -634,4 +634,35 @@ async fn a_repeated_signal_by_name_is_the_same_signal_wherever_the_execution_is_
         repeated().await;
         h.finish().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_answer_brings_four_mebibytes_of_journals_and_holders_read_the_rest() {
+    const TASKS: usize = 20;
+    let h = Harness::start().await;
+    for _ in 0..TASKS {
+        let id = h.submit(json!({})).await;
+        let task = h.claim().await.unwrap();
+        let entry = |number: u64| json!({ "name": "read", "occurrence": number, "state": "completed", "result": "x".repeat(4_000) });
+        let entries: Vec<Value> = (1..=62).map(entry).collect();
+        let call = json!({ "execution_id": id, "fence": task.fence, "first_number": 1, "entries": entries, "delay_ms": 1_000 });
+        h.must::<Delay>(call).await;
+    }
+    h.pass(2_000).await;
+    let claimed = h.must::<Claim>(json!({ "instance_id": "w", "lanes": ["default"], "max_tasks": TASKS })).await;
+    let journals: Vec<_> = claimed.tasks.iter().filter_map(|task| task.journal.as_ref()).collect();
+    let bytes = |journal: &Journal| -> usize {
+        journal.entries.iter().filter_map(|entry| entry.result.as_ref()).map(|result| result.bytes.len()).sum()
+    };
+    assert_eq!(journals.len(), TASKS);
+    let sum: usize = journals.iter().map(|journal| bytes(journal)).sum();
+    assert!(sum <= limits::JOURNAL_PER_ANSWER_MAX_BYTES && sum > limits::JOURNAL_PER_ANSWER_MAX_BYTES - 5_000, "{sum}");
+    assert!(
+        journals.iter().all(|journal| journal.complete == (journal.entries.len() == 62) && journal.next_number == 63)
+    );
+    let cut = claimed.tasks.iter().find(|task| task.journal.as_ref().is_some_and(|journal| !journal.complete)).unwrap();
+    let after = cut.journal.as_ref().and_then(|journal| journal.entries.last()).map_or(0, |entry| entry.number);
+    let rest = h.must::<ListSteps>(json!({ "execution_id": cut.execution_id, "after": after, "limit": 1_000 })).await;
+    assert_eq!(rest.items.len() as u64, 62 - after);
+    h.finish().await;
 }

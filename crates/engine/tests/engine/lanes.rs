@@ -3,8 +3,8 @@
 use crate::support::Harness;
 use ff_core::lane::LaneState;
 use ff_core::op::{
-    Claim, Complete, ConfigureLane, CreateExecution, DisableLane, DrainLane, GetExecution, ListLanes, PauseLane,
-    RegisterWorker, ResumeLane,
+    Claim, Complete, ConfigureLane, CreateExecution, DeleteLane, DisableLane, DrainLane, GetExecution, ListLanes,
+    PauseLane, RegisterWorker, ResumeLane,
 };
 use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
 use ff_engine::Options;
@@ -105,5 +105,15 @@ async fn in_a_lane_with_aging_old_work_overtakes_work_of_a_higher_priority() {
     // Twenty steps are worth more than the six seconds of the others, five are not.
     assert_eq!(order, [urgent, before, old, young], "{order:?}");
     assert_eq!(h.refused::<ConfigureLane>(json!({ "lane": "default", "aging_ms": 0 })).await, Code::Invalid);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_was_only_used_is_removed_by_force() {
+    let h = Harness::start().await;
+    h.submit(json!({ "lane": "used" })).await;
+    assert_eq!(h.refused::<DeleteLane>(json!({ "lane": "used" })).await, Code::InUse);
+    h.must::<DeleteLane>(json!({ "lane": "used", "force": true })).await;
+    assert_eq!(h.refused::<DeleteLane>(json!({ "lane": "never", "force": true })).await, Code::LaneNotFound);
     h.finish().await;
 }

@@ -176,8 +176,7 @@ async fn a_wait_for_an_end_lasts_as_long_as_it_may() {
 async fn capabilities_are_bounded_in_number_and_in_bytes() {
     let h = Harness::start().await;
     let many = |n: usize| (0..n).map(|n| format!("c{n}")).collect::<Vec<_>>();
-    // Two tokens and the comma between them.
-    let long = |bytes: usize| vec!["a".repeat(2_000), "b".repeat(bytes - 2_001)];
+    let long = |bytes: usize| vec!["a".repeat(2_000), "b".repeat(bytes - 2_000)];
     let within = [many(limits::CAPABILITIES_MAX_TOKENS), long(limits::CAPABILITIES_MAX_BYTES)];
     let past = [many(limits::CAPABILITIES_MAX_TOKENS + 1), long(limits::CAPABILITIES_MAX_BYTES + 1)];
     let submit = |tokens: &Vec<String>| json!({ "kind": "test", "required_capabilities": tokens });

@@ -4,8 +4,8 @@ use ff_core::execution::StepAnswer;
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, Complete, DecideStep, ExplainExecution, GetExecution, ListApprovals, Park, Progress, ReasonCode,
-    RecordSteps, ReplayExecution, RevokeLease,
+    AppendFrames, Complete, DecideStep, Delay, ExplainExecution, Fail, GetExecution, ListApprovals, Park, Progress,
+    ReasonCode, RecordSteps, ReplayExecution, RevokeLease,
 };
 use ff_core::suspension::SuspendReason;
 use ff_core::{BlockingReason, Code, ExecutionId, PublicState};
@@ -251,5 +251,32 @@ async fn a_poison_execution_is_given_up_with_what_its_workers_last_said() {
     assert_eq!(shown.last_words.len(), 3);
     let explained = h.must::<ExplainExecution>(json!({ "execution_id": id })).await;
     assert_eq!(explained.reasons[0].details["last_words"][0]["said"], "step load[1] begun");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_is_seen_in_entries_that_come_with_a_delay_or_a_failure() {
+    let h = Harness::start().await;
+    for (action, state) in [("ask", PublicState::Suspended), ("fail", PublicState::Failed)] {
+        for fails in [false, true] {
+            let id = h.submit(policy(action)).await;
+            for round in 1..=3 {
+                assert_eq!(h.state(&id).await, if round == 1 { PublicState::Waiting } else { PublicState::Delayed });
+                let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.unwrap();
+                let mut call = entries(&task, round, &[looked(round, json!("nothing"))]);
+                match fails {
+                    true => {
+                        call["reason"] = json!("not yet");
+                        h.must::<Fail>(call).await;
+                    }
+                    false => {
+                        call["delay_ms"] = json!(1_000);
+                        h.must::<Delay>(call).await;
+                    }
+                }
+            }
+            assert_eq!(h.state(&id).await, state, "{action} {fails}");
+        }
+    }
     h.finish().await;
 }

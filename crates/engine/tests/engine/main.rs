@@ -48,6 +48,7 @@ mod quotas;
 mod reconcile;
 mod recovery;
 mod removals;
+mod repeats;
 mod schedules;
 mod servers;
 mod spend;

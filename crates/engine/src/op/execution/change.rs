@@ -90,8 +90,9 @@ impl Handle<CancelExecution> for Rooms {
                     Some(fence) => execution.cancel_held(fence, reason, context.now, context.effects)?,
                     None => execution.cancel(CancelSource::Operator, reason, context.now, context.effects)?,
                 };
+                let cancelled_at = args.fence.as_ref().map_or(execution.ended_at, |fence| execution.ended_by(fence));
                 Ok(match cancelled {
-                    Cancelled::Now => CancelExecutionOutcome::Cancelled { cancelled_at: execution.ended_at },
+                    Cancelled::Now => CancelExecutionOutcome::Cancelled { cancelled_at },
                     Cancelled::AlreadyEnded => {
                         CancelExecutionOutcome::AlreadyTerminal { public_state: execution.public_state() }
                     }

@@ -1,0 +1,81 @@
+//! A call whose answer was lost is made again: the second answer is the first one, whatever happened in between.
+
+use ff_core::PublicState;
+use ff_core::op::{
+    CancelExecution, CancelExecutionOutcome, Complete, CreatePendingWaitpoint, DeliverSignal, ReplayExecution, Suspend,
+    SuspendOutcome,
+};
+use serde_json::{Value, json};
+
+use crate::support::Harness;
+
+/// What happens to a replayed execution before the call is made again.
+async fn stages(h: &Harness, id: &Value, again: impl AsyncFn(&str)) {
+    h.must::<ReplayExecution>(json!({ "execution_id": id })).await;
+    again("replayed").await;
+    let task = h.claim().await.unwrap();
+    again("claimed").await;
+    h.pass(50).await;
+    h.must::<CancelExecution>(json!({ "execution_id": id, "fence": task.fence })).await;
+    again("cancelled").await;
+    h.must::<ReplayExecution>(json!({ "execution_id": id })).await;
+    let task = h.claim().await.unwrap();
+    h.pass(50).await;
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    again("completed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_attempt_is_answered_alike_after_replays() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let call = json!({ "execution_id": id, "fence": h.claim().await.unwrap().fence, "result": 1 });
+    let first = h.must::<Complete>(call.clone()).await;
+    assert_eq!(first.public_state, PublicState::Completed);
+    stages(&h, &json!(id), async |stage| {
+        assert_eq!(h.must::<Complete>(call.clone()).await, first, "{stage}");
+    })
+    .await;
+    let id = h.submit(json!({})).await;
+    let call = json!({ "execution_id": id, "fence": h.claim().await.unwrap().fence, "reason": "enough" });
+    let first = h.must::<CancelExecution>(call.clone()).await;
+    assert!(matches!(first, CancelExecutionOutcome::Cancelled { cancelled_at: 1.. }), "{first:?}");
+    stages(&h, &json!(id), async |stage| {
+        assert_eq!(h.must::<CancelExecution>(call.clone()).await, first, "{stage}");
+    })
+    .await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspension_is_answered_alike_after_a_later_one() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let suspend = |fence: &Value, key: &str, more: Value| {
+        let mut args = json!({ "execution_id": id, "fence": fence, "idempotency_key": key, "condition": { "any": [] }, "reason": "signal" });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        args
+    };
+    let signal = |waitpoint: &Value, token: &Value| json!({ "execution_id": id, "waitpoint_id": waitpoint, "token": token, "name": "go" });
+    let fence = json!(h.claim().await.unwrap().fence);
+    // The first one is satisfied before it begins, so that the lease goes on; the second one ends it.
+    let pending = h.must::<CreatePendingWaitpoint>(json!({ "execution_id": id, "fence": fence })).await;
+    h.must::<DeliverSignal>(signal(&json!(pending.waitpoint_id), &json!(pending.token))).await;
+    let first = suspend(&fence, "first", json!({ "waitpoint_ids": [pending.waitpoint_id] }));
+    let satisfied = h.must::<Suspend>(first.clone()).await;
+    assert!(matches!(satisfied, SuspendOutcome::AlreadySatisfied { .. }), "{satisfied:?}");
+    let second = suspend(&fence, "second", json!({}));
+    let suspended = h.must::<Suspend>(second.clone()).await;
+    let SuspendOutcome::Suspended { waitpoint_id, token, .. } = &suspended else { panic!("{suspended:?}") };
+    assert_eq!(h.must::<Suspend>(first.clone()).await, satisfied);
+    h.must::<DeliverSignal>(signal(&json!(waitpoint_id), &json!(token))).await;
+    // A third one, of another lease, is in force.
+    let later = json!(h.claim().await.unwrap().fence);
+    assert_eq!(
+        (h.must::<Suspend>(first.clone()).await, h.must::<Suspend>(second.clone()).await),
+        (satisfied.clone(), suspended.clone())
+    );
+    h.must::<Suspend>(suspend(&later, "third", json!({}))).await;
+    assert_eq!((h.must::<Suspend>(first).await, h.must::<Suspend>(second).await), (satisfied, suspended));
+    h.finish().await;
+}
