@@ -18,7 +18,7 @@ const TIMES: usize = 20;
 const PAGE: usize = 100;
 /// A share of counts lasts for two seconds; a pause of this length makes the next one a count of its own.
 const COUNTS_SHARED: Duration = Duration::from_millis(2_100);
-const COUNTS: usize = 5;
+const COUNTS: usize = 20;
 const HOUR_MS: i64 = 3_600_000;
 
 /// Fills a store and asks for the first page of each filter, and for counts.

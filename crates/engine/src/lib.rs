@@ -11,6 +11,7 @@ mod caller;
 mod cancellation;
 mod charges;
 mod clock;
+mod counts;
 mod courier;
 mod cursor;
 mod delivery;

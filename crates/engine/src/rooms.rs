@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use ff_core::op::GetCountsOutcome;
-
 use crate::board::Board;
 use crate::bulk::Bulk;
+use crate::counts::Counts;
 use crate::dispatch::Dispatch;
 use crate::providers::Providers;
 use crate::reconcile::Reconciler;
@@ -45,7 +44,7 @@ pub(crate) struct Services {
     /// Acts on commits; it lives as long as the engine.
     pub(crate) dispatch: Arc<Dispatch>,
     /// Counts that many ask for.
-    pub(crate) counts: Shared<GetCountsOutcome>,
+    pub(crate) counts: Counts,
     /// Namespaces that were seen to be in use.
     pub(crate) namespaces_seen: Shared<Vec<String>>,
 }

@@ -113,9 +113,12 @@ impl Reader {
         if indexes.is_empty() {
             return Ok(Vec::new());
         }
+        // Most counts are of whole indexes, and comparing scores is a quarter of what it costs to walk through one.
+        let whole = lowest.iter().all(|min| *min == i64::MIN) && highest.iter().all(|max| *max == i64::MAX);
+        let range = if whole { "" } else { "AND score BETWEEN k.min AND k.max" };
         let statement = format!(
             "SELECT c.now, (SELECT count(*) FROM (SELECT 1 FROM entries WHERE partition = $2 AND name = k.name
-               AND score BETWEEN k.min AND k.max LIMIT k.at_most) AS counted)
+               {range} LIMIT k.at_most) AS counted)
              FROM {TIME} CROSS JOIN unnest($3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[])
                WITH ORDINALITY AS k(name, min, max, at_most, place) ORDER BY k.place"
         );

@@ -1,4 +1,4 @@
-#!lua name=flowfabric_5
+#!lua name=flowfabric_6
 -- The one function library of FlowFabric: guarded commits, several in one call, and reads of one partition.
 --
 -- It knows nothing of executions or flows. The protocol number is part of every name here: libraries of several numbers
@@ -27,7 +27,7 @@
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local PROTOCOL = 5
+local PROTOCOL = 6
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -673,11 +673,26 @@ local function fetch(names)
   return found
 end
 
+-- The number of entries of a whole index is known; those of a range are looked for, which touches many of them.
+local function count(key, min, max)
+  if min == '-inf' and max == '+inf' then
+    return call('ZCARD', key)
+  end
+  return call('ZCOUNT', key, min, max)
+end
+
 local function scan(key, p, i)
   local min, max, descending, limit = p[i + 1], p[i + 2], p[i + 3], p[i + 4]
   local score, member, documents = p[i + 5], p[i + 6], p[i + 7]
   local flat
-  if score == '' then
+  if score == '' and min == '-inf' and max == '+inf' and limit > 0 then
+    -- By rank the page begins at an end of the index, which need not be looked for.
+    if descending == 1 then
+      flat = call('ZRANGE', key, 0, limit - 1, 'REV', 'WITHSCORES')
+    else
+      flat = call('ZRANGE', key, 0, limit - 1, 'WITHSCORES')
+    end
+  elseif score == '' then
     if descending == 1 then
       flat = call('ZRANGE', key, max, min, 'BYSCORE', 'REV', 'LIMIT', 0, limit, 'WITHSCORES')
     else
@@ -799,7 +814,7 @@ local function read(keys, args)
       answer = scan(keys[p[i]], p, i)
       i = i + 8
     elseif kind == 3 then
-      answer = call('ZCOUNT', keys[p[i]], p[i + 1], p[i + 2])
+      answer = count(keys[p[i]], p[i + 1], p[i + 2])
       i = i + 3
     elseif kind == 4 then
       answer = index_names(keys[p[i]], p[i + 1], p[i + 2], p[i + 3], p[i + 4])
@@ -815,12 +830,12 @@ local function read(keys, args)
   return reply
 end
 
-server.register_function('ff_commit_5', commit)
-server.register_function { function_name = 'ff_commit_relief_5', callback = commit, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_tidy_5', callback = tidy, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_read_5', callback = read, flags = { 'no-writes' } }
+server.register_function('ff_commit_6', commit)
+server.register_function { function_name = 'ff_commit_relief_6', callback = commit, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_tidy_6', callback = tidy, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_read_6', callback = read, flags = { 'no-writes' } }
 server.register_function {
-  function_name = 'ff_protocol_5',
+  function_name = 'ff_protocol_6',
   callback = function() return PROTOCOL end,
   flags = { 'no-writes' },
 }

@@ -14,12 +14,12 @@ use crate::topology::Node;
 /// What the servers run.
 const CODE: &str = include_str!("../lua/flowfabric.lua");
 
-pub(crate) const COMMIT: &str = "ff_commit_5";
+pub(crate) const COMMIT: &str = "ff_commit_6";
 /// The same for what frees memory: it runs on a full server.
-pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_5";
-pub(crate) const READ: &str = "ff_read_5";
-pub(crate) const TIDY: &str = "ff_tidy_5";
-const ASK_PROTOCOL: &str = "ff_protocol_5";
+pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_6";
+pub(crate) const READ: &str = "ff_read_6";
+pub(crate) const TIDY: &str = "ff_tidy_6";
+const ASK_PROTOCOL: &str = "ff_protocol_6";
 
 /// Whether a node has our library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_code_of_a_protocol_never_changes() {
         // A server that has the library of a number keeps it: other code needs another number, here and in all names.
-        assert_eq!((PROTOCOL, digest()), (5, 1_353_020_221_385_876_045));
+        assert_eq!((PROTOCOL, digest()), (6, 8_122_981_581_079_742_597));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::resp::{Command, Decimal};
 
 /// The protocol this program speaks, and the number in the names of the library and its functions. Every request carries
 /// it, too, so that a function never reads what was not written for it.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 
 /// Items that Lua takes one by one.
 const SEQUENCE_MAX: u32 = 500;

@@ -15,6 +15,7 @@ use ff_store::Store;
 use crate::board::Board;
 use crate::bulk::Bulk;
 use crate::caller::Caller;
+use crate::counts::Counts;
 use crate::delivery::Deliveries;
 use crate::dispatch::Dispatch;
 use crate::env::{BoxFuture, Env};
@@ -288,7 +289,7 @@ fn rooms(transactor: Transactor) -> Rooms {
         subscriptions,
         timers,
         dispatch,
-        counts: Shared::for_ms(READING_FRESH_MS),
+        counts: Counts::shared_for_ms(transactor.clone(), READING_FRESH_MS),
         namespaces_seen: Shared::for_ms(READING_FRESH_MS),
     };
     Rooms { transactor, scheduler, services: Arc::new(services) }

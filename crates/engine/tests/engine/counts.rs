@@ -1,5 +1,7 @@
 //! Counts of executions, the list of namespaces, and inputs read back.
 
+use std::sync::atomic::Ordering;
+
 use crate::support::Harness;
 use ff_core::op::{Complete, Count, CreateBudget, CreateExecutions, GetCounts, GetInput, ListNamespaces};
 use ff_core::{Code, ExecutionId, Mint, Partition, PartitionConfig, PublicState, limits};
@@ -66,6 +68,82 @@ async fn a_count_is_shared_for_two_seconds_and_then_made_anew() {
     let after = h.must::<GetCounts>(json!({})).await;
     assert_eq!(after.states[&PublicState::Completed].value, 1);
     assert_eq!(after.states[&PublicState::Waiting].value, 0);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_that_appear_and_empty_between_two_readings_are_counted_as_they_are() {
+    let h = many_partitions().await;
+    let waiting = async || {
+        h.pass(2_001).await;
+        let counts = h.must::<GetCounts>(json!({})).await;
+        let by_lane = counts.waiting.into_iter().map(|one| (one.lane, one.count.value, one.next_created_at.is_some()));
+        by_lane.collect::<Vec<_>>()
+    };
+    assert_eq!(waiting().await, []);
+    let id = h.submit(json!({})).await;
+    assert_eq!(waiting().await, [("default".to_owned(), 1, true)]);
+    for _ in 0..20 {
+        h.submit(json!({ "lane": "late" })).await;
+    }
+    assert_eq!(waiting().await, [("default".to_owned(), 1, true), ("late".to_owned(), 20, true)]);
+    let task = h.claim().await.unwrap();
+    assert_eq!(waiting().await, [("late".to_owned(), 20, true)]);
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    h.submit(json!({})).await;
+    assert_eq!(waiting().await, [("default".to_owned(), 1, true), ("late".to_owned(), 20, true)]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_queues_are_counted_each_for_itself() {
+    let h = many_partitions().await;
+    let kind = |number: usize| format!("kind-{:03}", number % 300);
+    let executions: Vec<_> = (0..900).map(|number| json!({ "kind": kind(number) })).collect();
+    h.must::<CreateExecutions>(json!({ "executions": executions })).await;
+    let first = h.must::<GetCounts>(json!({})).await;
+    assert_eq!(first.waiting.len(), 300);
+    assert!(first.waiting.iter().all(|one| one.count == Count { value: 3, more: false }));
+    h.submit(json!({ "kind": kind(7) })).await;
+    h.pass(2_001).await;
+    let then = h.must::<GetCounts>(json!({})).await;
+    let of = |number| then.waiting.iter().find(|one| one.kind == Some(kind(number))).unwrap().count.value;
+    assert_eq!((then.waiting.len(), of(7), of(8)), (300, 4, 3));
+    assert_eq!(then.states[&PublicState::Waiting].value, 901);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_that_were_found_before_are_counted_in_the_first_read() {
+    let partitions = PartitionConfig { flow: 64, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    let executions = vec![json!({ "kind": "test" }); 1_000];
+    h.must::<CreateExecutions>(json!({ "executions": executions })).await;
+    let reads = || h.engine.metrics().reads.load(Ordering::Relaxed);
+    let mut spent = Vec::new();
+    for _ in 0..2 {
+        h.pass(2_001).await;
+        let before = reads();
+        assert_eq!(h.must::<GetCounts>(json!({})).await.states[&PublicState::Waiting].value, 1_000);
+        spent.push(reads() - before);
+    }
+    assert_eq!(spent, [128, 64]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_is_counted_is_told_as_more() {
+    let h = Harness::start().await;
+    for _ in 0..limits::COUNTED_MAX / 1_000 + 1 {
+        h.must::<CreateExecutions>(json!({ "executions": vec![json!({ "kind": "test" }); 1_000] })).await;
+    }
+    let capped = Count { value: limits::COUNTED_MAX, more: true };
+    for _ in 0..2 {
+        h.pass(2_001).await;
+        let counts = h.must::<GetCounts>(json!({})).await;
+        assert_eq!(counts.states[&PublicState::Waiting], capped);
+        assert_eq!(counts.waiting.iter().map(|one| one.count).collect::<Vec<_>>(), [capped]);
+    }
     h.finish().await;
 }
 
