@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::document;
-use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId};
+use crate::id::{AttemptIndex, ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId, SlotId};
 use crate::lease::HistoryRecord;
 use crate::state::PublicState;
 use crate::vocabulary;
@@ -170,4 +170,15 @@ pub struct Effects {
     pub history: Vec<HistoryRecord>,
     /// Documents without index entries that go with the change.
     pub removed: Vec<crate::key::Key>,
+    /// Slots that leases gave up without a mark.
+    pub released: Vec<ReleasedSlot>,
+}
+
+/// A concurrency slot that goes back without a mark: its own timer frees it if nobody else does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReleasedSlot {
+    /// The slot.
+    pub slot: SlotId,
+    /// The change counts only up to this instant of its partition.
+    pub until: i64,
 }

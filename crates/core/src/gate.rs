@@ -2,7 +2,7 @@
 //! that it remembers where work is parked because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::error::{Code, Error};
 use crate::limits;
@@ -63,6 +63,16 @@ impl fmt::Display for Gate<'_> {
             Self::Key { limit, key } => write!(f, "c:{limit}:{key}"),
         }
     }
+}
+
+/// Most gates are shorter than this.
+const LIST_RESERVE: usize = 32;
+
+/// Adds a gate, or the mark of an estimate, to a list of gates.
+pub(crate) fn enlist(list: &mut String, gate: impl fmt::Display) {
+    let comma = if list.is_empty() { "" } else { "," };
+    list.reserve(LIST_RESERVE);
+    write!(list, "{comma}{gate}").expect("a string takes whatever is written");
 }
 
 /// The mark of an estimate in a list of gates: `e:` and a digest. Estimates have queues of their own, because a budget that

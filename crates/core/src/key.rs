@@ -40,7 +40,12 @@ impl Name {
                 }
                 Self::InPlace { length, bytes }
             }
-            _ => Self::Long([first, &parts.concat()].concat().into()),
+            _ => {
+                let mut bytes = Vec::with_capacity(total);
+                bytes.extend_from_slice(first);
+                parts.iter().for_each(|part| bytes.extend_from_slice(part));
+                Self::Long(bytes.into())
+            }
         }
     }
 
@@ -159,7 +164,7 @@ impl IndexName {
             bytes[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        Self(Name::of(bytes, &[]))
+        Self(if total > IN_PLACE { Name::Long(long.into()) } else { Name::of(bytes, &[]) })
     }
 
     /// The parts of a name made by [`IndexName::from_parts`].

@@ -114,7 +114,7 @@ impl Dispatch {
 
 impl Listener for Dispatch {
     fn applied(&self, applied: Applied) {
-        let Applied { partition, version, executions, items, flow, due, marked } = applied;
+        let Applied { partition, version, executions, items, flow, due, marked, released } = applied;
         for execution in executions.iter().filter(|execution| execution.is_eligible()) {
             if planted(Bug::WaitersNotWoken) {
                 continue;
@@ -153,6 +153,7 @@ impl Listener for Dispatch {
                 None => self.resolver.resolve_soon(partition, key),
             }
         }
+        released.into_iter().for_each(|one| self.scheduler.give_back_soon(one));
         if let Some(clock) = &self.transactor.options().test_clock {
             clock.changed();
         }
@@ -169,5 +170,6 @@ impl Listener for Dispatch {
         for key in applied.marked {
             self.resolver.resolve_soon(applied.partition, key.clone());
         }
+        applied.released.iter().for_each(|one| self.scheduler.give_back_if_released(one));
     }
 }

@@ -36,13 +36,27 @@ impl<R, T> Groups<R, T> {
         answered.await.unwrap_or_else(|_| Err(Error::of(Code::ShuttingDown)))
     }
 
+    /// Queues a request whose sender does not wait for the answer.
+    pub(crate) fn tell(&self, name: Name, request: R, serve: impl FnOnce(Name)) {
+        if self.queue(&name, request).1 {
+            serve(name);
+        }
+    }
+
     /// Says whether the sender must see to the queue.
     fn queue(&self, name: &Name, request: R) -> (oneshot::Receiver<Result<T>>, bool) {
         let (answer, answered) = oneshot::channel();
         let mut groups = self.0.lock().expect("no holder of this lock panics");
-        let first = !groups.contains_key(name);
-        groups.entry(name.clone()).or_default().push((request, answer));
-        (answered, first)
+        match groups.get_mut(name) {
+            Some(queue) => {
+                queue.push((request, answer));
+                (answered, false)
+            }
+            None => {
+                groups.insert(name.clone(), vec![(request, answer)]);
+                (answered, true)
+            }
+        }
     }
 
     /// The next requests to commit; with none left the queue is closed.

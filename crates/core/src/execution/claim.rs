@@ -2,7 +2,7 @@
 
 use super::{Execution, ResumeCause, ResumedBy};
 use crate::error::{Code, Error, Result};
-use crate::event::{Effects, EventType};
+use crate::event::{Effects, EventType, ReleasedSlot};
 use crate::id::{AttemptIndex, LeaseId, SlotId};
 use crate::lease::{
     Attempt, AttemptKind, AttemptOutcome, ClaimGrant, ClaimKind, Grant, GrantKind, HistoryRecord, Lease, LeaseEnd,
@@ -11,6 +11,9 @@ use crate::lease::{
 use crate::limits;
 use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState};
+
+/// An ending that leaves no mark for its slot has at least this long to be applied.
+const UNMARKED_MARGIN_MS: i64 = 1_000;
 
 /// The worker that claims, and the lease it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +27,19 @@ pub struct Claim {
     /// How long the lease lasts without a renewal.
     pub ttl_ms: i64,
     /// The concurrency slot of the execution's quota that the claim took.
-    pub slot: Option<SlotId>,
+    pub slot: Option<ClaimedSlot>,
     /// The build of the worker's program; empty if it names none.
     pub build_id: String,
+}
+
+/// A concurrency slot that a claim took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedSlot {
+    /// The try that took it.
+    pub id: SlotId,
+    /// Up to this instant of the execution's partition the slot's own timer has not looked; 0 if that is not known. See
+    /// [`Execution::may_end_unmarked`].
+    pub unseen_until: i64,
 }
 
 /// The attempt that a claim began or took up.
@@ -97,7 +110,8 @@ impl Execution {
         if self.started_at == 0 {
             self.started_at = now;
         }
-        self.slot = claim.slot;
+        self.slot = claim.slot.map(|slot| slot.id);
+        self.slot_unseen_until = claim.slot.map_or(0, |slot| slot.unseen_until);
         self.state.lifecycle_phase = LifecyclePhase::Active;
         self.state.ownership_state = OwnershipState::Leased;
         self.state.eligibility_state = EligibilityState::NotApplicable;
@@ -193,7 +207,8 @@ impl Execution {
             _ => return Err(Error::of(Code::InvalidClaimGrant)),
         }
         let grant = self.grant.take();
-        let slot = claim.slot.or(grant.as_ref().and_then(|grant| grant.slot));
+        let granted = grant.as_ref().and_then(|grant| grant.slot).map(|id| ClaimedSlot { id, unseen_until: 0 });
+        let slot = claim.slot.or(granted);
         let claimed = self.claim(&Claim { slot, ..claim.clone() }, now, effects);
         if claimed.is_err() {
             self.grant = grant;
@@ -223,6 +238,22 @@ impl Execution {
     pub fn uses_slot(&self, slot: &SlotId) -> bool {
         let granted = self.grant.as_ref().and_then(|grant| grant.slot);
         granted.as_ref() == Some(slot) || self.slot.as_ref() == Some(slot)
+    }
+
+    /// Whether a commit of this partition at this instant may end the lease without a mark for its slot. The timer of the
+    /// slot must not take the lease for seen before: it frees the slot if the process that ended the lease does not.
+    pub fn may_end_unmarked(&self, now: i64) -> bool {
+        self.slot.is_some() && now <= self.slot_unseen_until
+    }
+
+    /// The slot goes back: without a mark if its timer is still to look at it, and otherwise under one.
+    fn part_with_slot(&mut self, now: i64, effects: &mut Effects) {
+        let unmarked = self.may_end_unmarked(now.saturating_add(UNMARKED_MARGIN_MS));
+        let until = std::mem::take(&mut self.slot_unseen_until);
+        match self.slot.take() {
+            Some(slot) if unmarked => effects.released.push(ReleasedSlot { slot, until }),
+            slot => self.owed_slots.extend(slot),
+        }
     }
 
     /// Whether this fence is of the present lease or of one that ended not long ago.
@@ -331,7 +362,7 @@ impl Execution {
         if let Some(attempt) = self.attempt.as_mut() {
             attempt.used_ms += held_ms;
         }
-        self.owed_slots.extend(self.slot.take());
+        self.part_with_slot(now, effects);
         if end.is_by_holder() {
             self.holder_spoke();
         }

@@ -58,7 +58,7 @@ use crate::{limits, text, vocabulary};
 use reclaim::LostLeases;
 
 pub use asking::AskBudget;
-pub use claim::{Claim, ClaimedAttempt};
+pub use claim::{Claim, ClaimedAttempt, ClaimedSlot};
 pub use ending::{CancelSource, Cancelled, FailOutcome, Failure, NewFailure};
 pub use holds::{Hold, Holds};
 pub use journal::{Base, Fork, JournalNotes, LateReport, Question, Segment, StepAnswer, StepRef};
@@ -182,6 +182,8 @@ document! {
         "tc" trace_context: String,
         /// The concurrency slot of its quota that its lease uses.
         "sl" slot: Option<SlotId>,
+        /// Up to this instant the timer of that slot has not looked: a lease that ends before leaves no mark.
+        "sv" slot_unseen_until: i64,
         /// Slots to be given back in the quota's partition.
         "ms" owed_slots: Vec<SlotId>,
         /// Its end is still to be told to its downstreams and its flow.
@@ -481,8 +483,14 @@ impl Execution {
         let budgets = self.budgets.iter().map(|name| Gate::Budget(name));
         let gates = budgets.chain(self.concurrency().iter().map(ConcurrencyLimit::gate));
         let gates = gates.chain(self.quota.iter().map(|name| Gate::Quota(name)));
-        let estimate = self.estimate().map(gate::estimate_mark);
-        gates.map(|gate| gate.to_string()).chain(estimate).collect::<Vec<_>>().join(",")
+        let mut list = String::new();
+        for gate in gates {
+            gate::enlist(&mut list, gate);
+        }
+        if let Some(estimate) = self.estimate() {
+            gate::enlist(&mut list, gate::estimate_mark(estimate));
+        }
+        list
     }
 
     /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::condition::{Condition, ConditionMatcher, SignalFact};
+use crate::event::ReleasedSlot;
 use crate::id::{LeaseId, Mint, SlotId, SuspensionId, WaitpointId};
 use crate::index::Indexed;
 use crate::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
@@ -642,6 +643,26 @@ fn the_slot_of_a_grant_goes_to_its_lease_or_is_owed_back() {
         assert_eq!(execution.owed_slots, [slot]);
         assert!(!execution.uses_slot(&slot));
     }
+}
+
+#[test]
+fn a_lease_that_ends_before_its_slot_is_looked_at_leaves_no_mark() {
+    let id = SlotId::mint(&mint(8));
+    let ended_at = |now: i64| {
+        let (mut execution, mut effects) = (created(), Effects::default());
+        let slot = Some(ClaimedSlot { id, unseen_until: NOW + 9_000 });
+        let claimed = execution.claim(&Claim { slot, ..claim(1) }, NOW, &mut effects).unwrap();
+        assert!(execution.may_end_unmarked(NOW + 9_000) && !execution.may_end_unmarked(NOW + 9_001));
+        execution.complete(&claimed.fence, None, now, &mut effects).unwrap();
+        execution.check().unwrap();
+        assert!(!execution.uses_slot(&id) && !execution.may_end_unmarked(now));
+        (execution, effects.released)
+    };
+    let (execution, released) = ended_at(NOW + 8_000);
+    assert_eq!(released, [ReleasedSlot { slot: id, until: NOW + 9_000 }]);
+    assert!(!execution.owes_anything() && execution.owed_slots.is_empty());
+    let (execution, released) = ended_at(NOW + 8_001);
+    assert_eq!((released.len(), execution.owed_slots), (0, vec![id]));
 }
 
 #[test]

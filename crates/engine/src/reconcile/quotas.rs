@@ -144,9 +144,7 @@ impl Reconciler {
                         if slot.of_key {
                             self.scheduler.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;
                         } else {
-                            self.scheduler
-                                .free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id])
-                                .await?;
+                            self.scheduler.free_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;
                         }
                         freed += 1;
                     }

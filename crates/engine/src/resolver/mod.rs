@@ -16,7 +16,6 @@ mod removal;
 use std::sync::Arc;
 
 use ff_core::execution::Execution;
-use ff_core::gate::Gate;
 use ff_core::slot::Slot;
 use ff_core::{Code, Error, ExecutionId, Indexed, Key, Partition, SlotId, limits};
 use ff_store::Version;
@@ -25,7 +24,6 @@ use self::edges::{OwedSlots, Resolve, Resolved, Work};
 use self::queue::{Marks, Turn, Written};
 use crate::groups::Name;
 use crate::journal_upkeep::TendJournals;
-use crate::opening::Opened;
 use crate::scheduler::Scheduler;
 use crate::transaction::Transactor;
 
@@ -210,17 +208,11 @@ impl Resolver {
             let slots = owed.iter().flat_map(|(key, slots)| slots.iter().map(move |id| slot(key, id))).collect();
             // Without a quota there is no document to give anything back to.
             let outcome = match quota.1.is_empty() {
-                true => Ok(Opened::default()),
-                false => self.scheduler.give_back_slots(&quota.0, &quota.1, slots).await,
+                true => Ok(()),
+                false => self.scheduler.free_slots(&quota.0, &quota.1, slots).await,
             };
             match outcome {
-                Ok(opened) => {
-                    if !opened.places.is_empty() {
-                        let (resolver, quota) = (self.clone(), quota.clone());
-                        self.transactor.spawn_short(async move {
-                            resolver.scheduler.release_parked(&quota.0, Gate::Quota(&quota.1), opened).await;
-                        });
-                    }
+                Ok(()) => {
                     for (key, slots) in owed {
                         self.marks.released(partition, &key, slots);
                         self.resolve_soon(partition, key);

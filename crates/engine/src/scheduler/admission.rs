@@ -12,6 +12,7 @@ use ff_core::gate::Gate;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaPolicy, QuotaRequest};
+use ff_core::slot::Slot;
 use ff_core::{ConcurrencyKey, Document, Error, LeaseId, Partition, Result, SlotId};
 use ff_store::{Answer, Query};
 
@@ -81,24 +82,35 @@ impl Refusal {
 /// Namespace and name of a budget.
 type Named = (String, String);
 
-/// Budgets as they were read; `None` for one that does not exist.
-type BudgetsFound = BTreeMap<Named, Option<Arc<Budget>>>;
+/// Budgets as they were read, by namespace and name; `None` for one that does not exist.
+#[derive(Debug, Default)]
+pub(crate) struct BudgetsFound(BTreeMap<String, BTreeMap<String, Option<Arc<Budget>>>>);
+
+impl BudgetsFound {
+    fn get(&self, namespace: &str, name: &str) -> Option<&Option<Arc<Budget>>> {
+        self.0.get(namespace)?.get(name)
+    }
+
+    fn insert(&mut self, (namespace, name): Named, budget: Option<Arc<Budget>>) {
+        self.0.entry(namespace).or_default().insert(name, budget);
+    }
+}
 
 /// Reads of budgets on their way, by partition.
-pub(crate) type BudgetReads = Groups<BTreeSet<Named>, Arc<BudgetsFound>>;
+pub(crate) type BudgetReads = Groups<Arc<BTreeSet<Named>>, Arc<BudgetsFound>>;
 
 /// The budgets one claim has read, each once. A budget that could not be read is not remembered.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetsRead(BudgetsFound);
 
 impl BudgetsRead {
-    /// The budgets that decide about an execution, as far as they are known: those it names, what they stand under, and
-    /// their children for its tags.
-    fn names_for(&self, execution: &Execution) -> Vec<String> {
-        let mut names: Vec<String> =
-            execution.budgets.iter().flat_map(|name| budget::names_to(name)).map(str::to_owned).collect();
-        names.extend(execution.budgets.iter().filter_map(|name| self.child_for(execution, name)));
-        names
+    /// The budgets that decide about an execution and were not read yet, as far as they are known: those it names, what
+    /// they stand under, and their children for its tags.
+    fn unread_for(&self, execution: &Execution) -> impl Iterator<Item = String> {
+        let unread = |name: &str| self.get(execution, name).is_none();
+        let named = execution.budgets.iter().flat_map(|name| budget::names_to(name));
+        let children = execution.budgets.iter().filter_map(|name| self.child_for(execution, name));
+        named.filter(move |name| unread(name)).map(str::to_owned).chain(children.filter(move |name| unread(name)))
     }
 
     fn child_for(&self, execution: &Execution, name: &str) -> Option<String> {
@@ -106,7 +118,7 @@ impl BudgetsRead {
     }
 
     fn get(&self, execution: &Execution, name: &str) -> Option<&Option<Arc<Budget>>> {
-        self.0.get(&(execution.namespace.clone(), name.to_owned()))
+        self.0.get(&execution.namespace, name)
     }
 
     /// The reason of a child by tag against a start. One that was not made yet has room.
@@ -125,8 +137,8 @@ impl BudgetsRead {
 
     /// The next candidate of this gate makes the claim read it again.
     pub(crate) fn forget(&mut self, namespace: &str, gate: &str) {
-        if let Some(name) = Gate::budget_of(gate) {
-            self.0.remove(&(namespace.to_owned(), name.to_owned()));
+        if let (Some(name), Some(budgets)) = (Gate::budget_of(gate), self.0.0.get_mut(namespace)) {
+            budgets.remove(name);
         }
     }
 }
@@ -148,30 +160,30 @@ impl Scheduler {
         let mut wanted: BTreeMap<Partition, BTreeSet<Named>> = BTreeMap::new();
         for candidate in candidates {
             let namespace = &candidate.execution.namespace;
-            let names = known().names_for(&candidate.execution);
-            for name in names {
+            for name in known().unread_for(&candidate.execution) {
                 let partition = self.transactor.partitions().budget_partition(namespace, &name);
-                let named = (namespace.clone(), name);
-                if !known().0.contains_key(&named) {
-                    wanted.entry(partition).or_default().insert(named);
-                }
+                wanted.entry(partition).or_default().insert((namespace.clone(), name));
             }
         }
+        if wanted.is_empty() {
+            return;
+        }
         let reads = wanted.into_iter().map(|(partition, names)| async move {
+            let names = Arc::new(names);
             let serve = |place| {
                 let scheduler = self.clone();
                 self.transactor.spawn_short(async move { scheduler.serve_budget_reads(partition, place).await });
             };
             let place = (String::new(), partition.to_string());
-            let found = self.memory.budget_reads.ask(place, names.clone(), serve).await;
+            let found = self.memory.budget_reads.ask(place, Arc::clone(&names), serve).await;
             (found, names)
         });
         for (found, names) in futures_util::future::join_all(reads).await {
             // What could not be read was logged, and is passed over.
             let Ok(found) = found else { continue };
-            for named in names {
-                if let Some(budget) = found.get(&named) {
-                    known().0.insert(named, budget.clone());
+            for named in names.iter() {
+                if let Some(budget) = found.get(&named.0, &named.1) {
+                    known().0.insert(named.clone(), budget.clone());
                 }
             }
         }
@@ -185,8 +197,8 @@ impl Scheduler {
             if waiting.is_empty() {
                 return;
             }
-            let (asked, senders): (Vec<BTreeSet<Named>>, Vec<_>) = waiting.into_iter().unzip();
-            let names: BTreeSet<Named> = asked.into_iter().flatten().collect();
+            let (asked, senders): (Vec<Arc<BTreeSet<Named>>>, Vec<_>) = waiting.into_iter().unzip();
+            let names: BTreeSet<&Named> = asked.iter().flat_map(|names| names.iter()).collect();
             let found = self.find_budgets(partition, names).await.map(Arc::new);
             let told = found.map(|found| senders.iter().map(|_| Ok(Arc::clone(&found))).collect());
             groups::answer(senders, told);
@@ -194,7 +206,7 @@ impl Scheduler {
     }
 
     /// The budgets of one partition in one read. One that cannot be decoded is left out.
-    async fn find_budgets(&self, partition: Partition, names: BTreeSet<Named>) -> Result<BudgetsFound> {
+    async fn find_budgets(&self, partition: Partition, names: BTreeSet<&Named>) -> Result<BudgetsFound> {
         let keys = names.iter().map(|(namespace, name)| Budget::key_of(namespace, name)).collect();
         let answers = self.transactor.read(partition, vec![Query::Documents(keys)]).await;
         let stored = answers.and_then(|answers| answers.into_only(Answer::into_documents).map_err(Error::from));
@@ -204,14 +216,14 @@ impl Scheduler {
             }
             self.transactor.metrics().partition_passed_over();
         })?;
-        let mut found = BudgetsFound::new();
+        let mut found = BudgetsFound::default();
         for (named, stored) in names.into_iter().zip(stored) {
             match stored.map(|stored| Budget::decode(&stored.body)).transpose() {
-                Ok(budget) => drop(found.insert(named, budget.map(Arc::new))),
+                Ok(budget) => found.insert(named.clone(), budget.map(Arc::new)),
                 Err(error) => {
                     self.transactor.metrics().undecodable();
                     if let Some(suppressed) = self.transactor.may_log("a budget cannot be read") {
-                        let budget = named.1;
+                        let budget = &named.1;
                         tracing::error!(budget, %error, suppressed, "a budget cannot be read; its work is passed over");
                     }
                 }
@@ -319,7 +331,8 @@ impl Scheduler {
 
     async fn release_slots(&self, execution: &Execution, slots: &[SlotId]) -> Result<()> {
         let Some(quota) = &execution.quota else { return Ok(()) };
-        self.free_slots(&execution.namespace, quota, &execution.id, slots).await
+        let slots = slots.iter().map(|slot| Slot::key_of(&execution.id, slot)).collect();
+        self.free_slots(&execution.namespace, quota, slots).await
     }
 }
 

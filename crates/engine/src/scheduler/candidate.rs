@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ff_core::event::Effects;
-use ff_core::execution::{Claim, Execution};
+use ff_core::execution::{Claim, ClaimedSlot, Execution};
 use ff_core::flow::Flow;
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseId, Result, SlotId, limits};
 use ff_store::{Conflict, ConflictReason, StoreError, Version};
@@ -268,9 +268,10 @@ impl Command for TakeCandidate<'_> {
         if let Some((key, version)) = &self.flow {
             tx.require_version(key, *version);
         }
-        if self.slot.is_some() {
-            let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.transactor.env().now_ms() - self.asked_at);
-            tx.require_not_after(tx.now + left);
+        let left = limits::SLOT_ORPHAN_AGE_MS - SLOT_MARGIN_MS - (tx.transactor.env().now_ms() - self.asked_at);
+        let slot = self.slot.map(|id| ClaimedSlot { id, unseen_until: tx.now + left });
+        if let Some(slot) = slot {
+            tx.require_not_after(slot.unseen_until);
         }
         let mut effects = Effects::default();
         let worker_id = self.scheduler.worker_id(self.ask).await?;
@@ -287,7 +288,7 @@ impl Command for TakeCandidate<'_> {
             worker_id: worker_id.to_owned(),
             instance_id: self.ask.instance_id.clone(),
             ttl_ms: self.ask.ttl_ms,
-            slot: self.slot,
+            slot,
             build_id: self.ask.criteria.skills.capabilities.build().unwrap_or_default().to_owned(),
         };
         let claimed = execution.claim(&claim, tx.now, &mut effects)?;

@@ -3,18 +3,22 @@
 
 use std::collections::BTreeSet;
 
+use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, ExecutionId, IndexName, Indexed, Key, Result, SlotId, index};
+use ff_core::{Code, Error, IndexName, Indexed, Key, Result, index, limits};
 
 use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::opening::Opened;
-use crate::transaction::{Command, Tx};
+use crate::transaction::{Command, Released, Tx};
+
+/// Slots that could not be given back are tried again this much later; the wait doubles each time.
+const FREE_AGAIN_MS: i64 = 100;
 
 /// A request to a quota.
 #[derive(Debug, Clone)]
@@ -29,8 +33,8 @@ pub(crate) enum Ask {
 #[derive(Debug)]
 pub(crate) enum QuotaAnswer {
     Admission(Admission),
-    /// Slots were given back; where something waits that may use them, for one of the callers that made the room.
-    Freed(Opened),
+    /// Slots were given back.
+    Freed,
 }
 
 /// Requests to quotas on their way.
@@ -41,38 +45,55 @@ impl Scheduler {
     pub(super) async fn admit_by_quota(&self, namespace: &str, name: &str, request: QuotaRequest) -> Result<Admission> {
         match self.ask_quota(namespace, name, Ask::Admit(request)).await? {
             QuotaAnswer::Admission(admission) => Ok(admission),
-            QuotaAnswer::Freed(_) => Err(Error::of(Code::Internal)),
+            QuotaAnswer::Freed => Err(Error::of(Code::Internal)),
         }
     }
 
-    /// Frees slots of a quota and lets in what waited for them.
-    pub(crate) async fn free_slots(
-        &self,
-        namespace: &str,
-        name: &str,
-        execution: &ExecutionId,
-        slots: &[SlotId],
-    ) -> Result<()> {
-        let slots = slots.iter().map(|slot| Slot::key_of(execution, slot)).collect();
-        let opened = self.give_back_slots(namespace, name, slots).await?;
-        self.release_parked(namespace, Gate::Quota(name), opened).await;
-        Ok(())
-    }
-
-    /// Frees slots of a quota; says where something waits for them.
-    pub(crate) async fn give_back_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<Opened> {
+    /// Frees slots of a quota. Executions that waited for them are let in beside everything else.
+    pub(crate) async fn free_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
-            QuotaAnswer::Freed(opened) => Ok(opened),
+            QuotaAnswer::Freed => Ok(()),
             QuotaAnswer::Admission(_) => Err(Error::of(Code::Internal)),
         }
     }
 
+    /// Gives back a slot that no mark speaks of, beside everything else. If that fails, the slot's timer frees it.
+    pub(crate) fn give_back_soon(&self, released: Released) {
+        let Released { execution, slot } = released;
+        match &execution.quota {
+            Some(quota) if execution.estimate().is_none() && execution.concurrency().is_empty() => {
+                let ask = Ask::Free(vec![Slot::key_of(&execution.id, &slot)]);
+                let quota = (execution.namespace.clone(), quota.clone());
+                self.memory.quotas.tell(quota, ask, |quota| self.serve_soon(quota));
+            }
+            _ => {
+                let scheduler = self.clone();
+                self.transactor.spawn_short(async move { scheduler.release_unused_slot(&execution, Some(slot)).await });
+            }
+        }
+    }
+
+    /// The same after a commit that may not have been applied: only what the execution says counts.
+    pub(crate) fn give_back_if_released(&self, released: &Released) {
+        let (scheduler, released) = (self.clone(), released.clone());
+        self.transactor.spawn_short(async move {
+            let id = released.execution.id;
+            let found = scheduler.transactor.find::<Execution>(id.partition(), Execution::key_of(&id)).await;
+            // Without an answer it is left to the slot's timer.
+            if found.is_ok_and(|found| found.is_none_or(|execution| !execution.uses_slot(&released.slot))) {
+                scheduler.give_back_soon(released);
+            }
+        });
+    }
+
     async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<QuotaAnswer> {
-        let serve = |quota| {
-            let scheduler = self.clone();
-            self.transactor.spawn_short(async move { scheduler.serve_quota(quota).await });
-        };
-        self.memory.quotas.ask((namespace.to_owned(), name.to_owned()), ask, serve).await
+        let quota = (namespace.to_owned(), name.to_owned());
+        self.memory.quotas.ask(quota, ask, |quota| self.serve_soon(quota)).await
+    }
+
+    fn serve_soon(&self, quota: Name) {
+        let scheduler = self.clone();
+        self.transactor.spawn_short(async move { scheduler.serve_quota(quota).await });
     }
 
     async fn serve_quota(&self, quota: Name) {
@@ -89,9 +110,58 @@ impl Scheduler {
             let turn = self.transactor.locks().take(partition, verb.key.clone()).await;
             let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
             drop(turn);
+            if outcome.is_err() {
+                let left = asks.into_iter().zip(&senders).filter(|(_, sender)| sender.is_closed());
+                self.free_later(&quota, left.flat_map(|(ask, _)| ask.into_freed()).collect());
+            }
+            let (told, opened) =
+                outcome.map_or_else(|error| (Err(error), Opened::default()), |(told, opened)| (Ok(told), opened));
             // A claim that no longer waits for its slot leaves an orphan, which is freed as one.
-            groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
+            groups::answer(senders, told.map(|told| told.into_iter().map(Ok).collect()));
+            self.let_in_soon(&quota, opened);
         }
+    }
+}
+
+impl Ask {
+    /// The slots that it gives back.
+    fn into_freed(self) -> Vec<Key> {
+        match self {
+            Ask::Admit(_) => Vec::new(),
+            Ask::Free(slots) => slots,
+        }
+    }
+}
+
+impl Scheduler {
+    /// Slots that could not be given back, and whose sender does not wait for that, are tried again until their timers see
+    /// to them.
+    fn free_later(&self, quota: &Name, slots: Vec<Key>) {
+        if slots.is_empty() {
+            return;
+        }
+        let (scheduler, quota) = (self.clone(), quota.clone());
+        self.transactor.spawn_short(async move {
+            let mut wait_ms = FREE_AGAIN_MS;
+            while wait_ms < limits::SLOT_ORPHAN_AGE_MS && scheduler.transactor.refuse_if_closing().is_ok() {
+                scheduler.transactor.env().sleep(wait_ms).await;
+                if scheduler.free_slots(&quota.0, &quota.1, slots.clone()).await.is_ok() {
+                    return;
+                }
+                wait_ms *= 2;
+            }
+        });
+    }
+
+    /// Executions that wait for a quota are let in beside everything else: the next requests to it need not wait for that.
+    fn let_in_soon(&self, quota: &Name, opened: Opened) {
+        if opened.places.is_empty() {
+            return;
+        }
+        let (scheduler, quota) = (self.clone(), quota.clone());
+        self.transactor.spawn_short(async move {
+            scheduler.release_parked(&quota.0, Gate::Quota(&quota.1), opened).await;
+        });
     }
 }
 
@@ -104,9 +174,10 @@ struct AskAll<'a> {
 }
 
 impl Command for AskAll<'_> {
-    type Outcome = Vec<QuotaAnswer>;
+    /// The answers, and what slots that were given back let in.
+    type Outcome = (Vec<QuotaAnswer>, Opened);
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<QuotaAnswer>> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let policy = tx.load_admission::<QuotaPolicy>(vec![self.key.clone()]).await?.pop().flatten();
         let policy = policy.map(|loaded| loaded.document);
         if policy.is_none() {
@@ -138,14 +209,14 @@ impl Command for AskAll<'_> {
             tx.hint(Item::Gate(self.index.clone()));
         }
         let told = self.asks.iter().map(|ask| match ask {
-            Ask::Free(_) => QuotaAnswer::Freed(std::mem::take(&mut opened)),
+            Ask::Free(_) => QuotaAnswer::Freed,
             Ask::Admit(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
         });
         let told = told.collect();
         if let Some(policy) = quota.policy.filter(|policy| Some(policy) != before.as_ref()) {
             tx.save(&policy);
         }
-        Ok(told)
+        Ok((told, opened))
     }
 }
 

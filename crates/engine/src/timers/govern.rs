@@ -7,7 +7,8 @@ use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::index::{self, Due};
 use ff_core::slot::{Slot, SlotFate};
-use ff_core::{Document, Indexed, Key, Partition, Result};
+use ff_core::{Document, Error, Indexed, Key, Partition, Result};
+use ff_store::{Answer, Query};
 
 use super::Timers;
 use crate::charges::breach;
@@ -67,7 +68,7 @@ impl Timers {
             Some(slot) if slot.of_key => {
                 self.scheduler.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await
             }
-            Some(slot) => self.scheduler.free_slots(&slot.namespace, &slot.quota, &slot.execution, &[slot.id]).await,
+            Some(slot) => self.scheduler.free_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await,
             None => Ok(()),
         }
     }
@@ -139,9 +140,19 @@ impl Command for JudgeSlot {
         };
         let mut slot = loaded.document;
         let home = slot.execution.partition();
-        let found = tx.transactor.store().documents(home, vec![Execution::key_of(&slot.execution)]).await?;
+        let query = Query::Documents(vec![Execution::key_of(&slot.execution)]);
+        let answers = tx.transactor.read(home, vec![query]).await?;
+        let at = answers.at;
+        let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
-        let in_use = execution.is_some_and(|execution| execution.uses_slot(&slot.id));
+        let execution = execution.filter(|execution| execution.uses_slot(&slot.id));
+        if execution.as_ref().is_some_and(|execution| execution.may_end_unmarked(at)) {
+            // Clocks disagree. Its lease may end without a mark yet, and then nobody but this timer frees the slot for
+            // certain.
+            tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?;
+            return Ok(None);
+        }
+        let in_use = execution.is_some();
         match slot.fate(in_use, tx.now) {
             SlotFate::Wait => tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?,
             SlotFate::Confirm => {

@@ -15,7 +15,7 @@ use ff_store::{
     StoreError, Version,
 };
 
-use super::{Applied, Command, PerhapsApplied, Staged, Transactor, Tx, is_timed};
+use super::{Applied, Command, PerhapsApplied, Released, Staged, Transactor, Tx, is_timed};
 use crate::cache::{AdmissionCache, Cached, Downstreams};
 use crate::env;
 use crate::hint::{Item, Message};
@@ -115,6 +115,7 @@ impl Tx<'_> {
             command: self.command,
             items: message.items,
             executions: self.executions,
+            released: self.released,
             following: self.following,
             events: self.events,
             repairs: self.repairs,
@@ -150,6 +151,8 @@ pub(crate) struct Prepared {
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
+    /// Slots that it gives up without a mark.
+    released: Vec<Released>,
     /// Executions that it creates, with the edges that lead on from them.
     following: Vec<(Key, Vec<Edge>)>,
     events: Vec<EventType>,
@@ -470,6 +473,7 @@ impl Transactor {
                 flow,
                 due: one.due,
                 marked: one.marked,
+                released: one.released,
             });
         }
     }
@@ -493,8 +497,9 @@ impl Transactor {
     /// guards its repeat.
     fn perhaps_applied(&self, one: &Prepared) {
         if let Some(listener) = self.listener() {
-            let (items, marked) = (&one.items, &one.marked);
-            listener.perhaps_applied(PerhapsApplied { partition: one.partition, items, due: one.due, marked });
+            let (items, marked, released) = (&one.items, &one.marked, &one.released);
+            let partition = one.partition;
+            listener.perhaps_applied(PerhapsApplied { partition, items, due: one.due, marked, released });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ff_core::execution::Execution;
-use ff_core::{Key, Partition};
+use ff_core::{Key, Partition, SlotId};
 use ff_store::Version;
 
 use crate::hint::Item;
@@ -32,6 +32,8 @@ pub(crate) struct Applied {
     pub(crate) due: Option<i64>,
     /// Documents that owe something elsewhere.
     pub(crate) marked: Vec<Key>,
+    /// Slots that leases gave up without a mark.
+    pub(crate) released: Vec<Released>,
 }
 
 /// A commit that may have been applied.
@@ -40,4 +42,12 @@ pub(crate) struct PerhapsApplied<'a> {
     pub(crate) items: &'a [Item],
     pub(crate) due: Option<i64>,
     pub(crate) marked: &'a [Key],
+    pub(crate) released: &'a [Released],
+}
+
+/// A slot that an execution no longer uses, and that no mark speaks of.
+#[derive(Debug, Clone)]
+pub(crate) struct Released {
+    pub(crate) execution: Arc<Execution>,
+    pub(crate) slot: SlotId,
 }

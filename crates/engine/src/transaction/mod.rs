@@ -33,7 +33,7 @@ use crate::hint::Item;
 use crate::logs;
 
 pub(crate) use commit::{NotApplied, Prepared};
-pub(crate) use listener::{Applied, Listener, PerhapsApplied};
+pub(crate) use listener::{Applied, Listener, PerhapsApplied, Released};
 pub(crate) use transactor::Transactor;
 pub(crate) use under_way::CallerGone;
 
@@ -97,6 +97,7 @@ pub(crate) struct Tx<'e> {
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
+    released: Vec<Released>,
     following: Vec<(Key, Vec<Edge>)>,
     events: Vec<EventType>,
     repairs: u64,
@@ -118,6 +119,7 @@ impl<'e> Tx<'e> {
             batch: Batch::new(command),
             items: Vec::new(),
             executions: Vec::new(),
+            released: Vec::new(),
             following: Vec::new(),
             events: Vec::new(),
             repairs: 0,
@@ -513,6 +515,9 @@ impl<'e> Tx<'e> {
     pub(crate) fn save_shared(&mut self, execution: Arc<Execution>, effects: Effects) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
         self.save(&*execution);
+        let released =
+            effects.released.iter().map(|one| Released { execution: Arc::clone(&execution), slot: one.slot });
+        self.released.extend(released);
         self.apply(&execution.id, effects);
         // The end of an attempt closes its stream, and every tail of it wakes; viewers also learn of a pause.
         let paused = execution.state.attempt_state == ff_core::AttemptState::AttemptInterrupted;
@@ -531,6 +536,7 @@ impl<'e> Tx<'e> {
     /// Writes events and history.
     pub(crate) fn apply(&mut self, execution: &ff_core::ExecutionId, effects: Effects) {
         effects.removed.into_iter().for_each(|key| self.delete_unindexed(key));
+        effects.released.iter().for_each(|one| self.require_not_after(one.until));
         if !effects.history.is_empty() {
             let records = effects.history.iter().map(logs::encode).collect();
             self.append(Append {
@@ -632,6 +638,7 @@ impl<'e> Tx<'e> {
         self.batch = Batch::new(self.command);
         self.items.clear();
         self.executions.clear();
+        self.released.clear();
         self.following.clear();
         self.events.clear();
     }

@@ -1,9 +1,13 @@
 //! Quotas: how many start within a window, how many run at once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::support::{Harness, START};
 use ff_core::op::{Complete, CreateQuota, Delay, Fail, GetExecution, GetQuota, ListQuotas};
-use ff_core::{Code, PublicState};
-use ff_store::memory::{Call, Plan};
+use ff_core::{Code, Family, PublicState};
+use ff_engine::Options;
+use ff_store::memory::{Call, Fault, Plan};
 use ff_store::{Batch, EntryChange, Guard, Put, Store};
 use serde_json::{Value, json};
 
@@ -130,6 +134,79 @@ async fn racing_claimers_never_pass_the_limit_and_no_slot_leaks() {
     assert_eq!(done, 60);
     h.pass(20).await;
     assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_task_with_a_quota_is_three_commits_of_its_partition() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 5 })).await;
+    let commits = Arc::new(AtomicUsize::new(0));
+    let counted = commits.clone();
+    trouble.begin(move |call| {
+        if let Call::Commit { partition, batches } = &call
+            && partition.family == Family::Flow
+        {
+            counted.fetch_add(batches.len(), Ordering::SeqCst);
+        }
+        Plan::default()
+    });
+    for _ in 0..10 {
+        submit(&h, json!({})).await;
+        let task = claim_now(&h).await.unwrap();
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    h.pass(20).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
+    h.pass(30_000).await;
+    assert_eq!(commits.load(Ordering::SeqCst), 30, "created, claimed, completed");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_cannot_be_given_back_is_tried_again_and_freed_by_its_timer_in_the_end() {
+    for (away_ms, free_ms) in [(1_000, 2_000), (60_000, 75_000)] {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+        submit(&h, json!({})).await;
+        let task = claim_now(&h).await.unwrap();
+        let quotas = |call: &Call<'_>| {
+            let (Call::Read { partition, .. } | Call::Commit { partition, .. }) = call;
+            partition.family == Family::Quota
+        };
+        trouble.begin(move |call| if quotas(&call) { Fault::Unavailable.into() } else { Plan::default() });
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+        h.pass(away_ms).await;
+        trouble.end();
+        assert_eq!(slots(&h), 1);
+        h.pass(free_ms - away_ms).await;
+        assert_eq!((in_use(&h).await, slots(&h)), (0, 0), "away for {away_ms} ms");
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_dies_after_an_ending_leaves_a_slot_that_another_frees_in_time() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let other = h.second().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    submit(&h, json!({})).await;
+    let task = claim_now(&h).await.unwrap();
+    // The engine that ends the lease never gets as far as the quota.
+    let mut first = true;
+    trouble.begin(move |call| {
+        let quota = matches!(&call, Call::Commit { partition, .. } if partition.family == Family::Quota);
+        let hangs = quota && std::mem::take(&mut first);
+        Plan { before: hangs.then(|| Box::pin(std::future::pending()) as _), ..Plan::default() }
+    });
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.pass(500).await;
+    assert_eq!(slots(&h), 1);
+    let second = submit(&other, json!({})).await;
+    let taken = other.claim_with(json!({ "wait_ms": 15_000 })).await.expect("the slot is free within ten seconds");
+    assert_eq!(taken.execution_id, second);
+    trouble.end();
+    other.engine.close().await;
     h.finish().await;
 }
 

@@ -37,10 +37,15 @@ pub(super) struct Gates {
 }
 
 impl Gates {
+    /// Whether no gate refused lately.
+    pub(super) fn are_all_open(&self) -> bool {
+        self.states.is_empty()
+    }
+
     /// Whether another candidate behind this gate may be tried.
     pub(super) fn admits(&self, namespace: &str, gate: &str) -> bool {
         // Most work has no gate, and this is asked whenever a queue changes.
-        if gate.is_empty() || self.states.is_empty() {
+        if gate.is_empty() || self.are_all_open() {
             return true;
         }
         match self.states.get(&(namespace.to_owned(), gate.to_owned())) {

@@ -349,12 +349,13 @@ impl Ready {
                 let Some(candidate) = queue.take(if spread { self.spread } else { 0 }) else { break };
                 self.spread = self.spread.wrapping_add(u64::from(spread));
                 queue.used_at = now;
-                let gate = (queue.name.namespace.clone(), queue.name.gate.clone());
+                let gated = !queue.name.gate.is_empty() && !self.gates.are_all_open();
+                let gate = gated.then(|| (queue.name.namespace.clone(), queue.name.gate.clone()));
                 self.buffered -= 1;
                 self.in_flight.insert(candidate.place());
                 self.charge(&candidate, true);
                 pick.candidates.push(candidate);
-                if !gate.1.is_empty() && self.gates.begin_try(&gate) {
+                if let Some(gate) = gate.filter(|gate| self.gates.begin_try(gate)) {
                     self.relist_gate(&gate);
                 }
                 self.relist(&id);
@@ -503,7 +504,7 @@ impl Ready {
 
     /// The gate of a candidate has room for the next one, and for more if it admitted this one.
     fn tried(&mut self, candidate: &Candidate, admitted: bool) {
-        if !candidate.execution.is_gated() {
+        if !candidate.execution.is_gated() || self.gates.are_all_open() {
             return;
         }
         let gate = (candidate.execution.namespace.clone(), candidate.execution.gate());
