@@ -653,7 +653,7 @@ fn a_lease_that_ends_before_its_slot_is_looked_at_leaves_no_mark() {
         let slot = Some(ClaimedSlot { id, unseen_until: NOW + 9_000 });
         let claimed = execution.claim(&Claim { slot, ..claim(1) }, NOW, &mut effects).unwrap();
         assert!(execution.may_end_unmarked(NOW + 9_000) && !execution.may_end_unmarked(NOW + 9_001));
-        execution.complete(&claimed.fence, None, now, &mut effects).unwrap();
+        execution.complete(&claimed.fence, Payload::default(), now, &mut effects).unwrap();
         execution.check().unwrap();
         assert!(!execution.uses_slot(&id) && !execution.may_end_unmarked(now));
         (execution, effects.released)
