@@ -110,17 +110,18 @@ fn refuse(shape: &Shape, (operation, code): (&str, Code), text: &str, error: &se
     let (path, message) =
         located.map_or_else(|| (".".to_owned(), error.to_string()), |mistake| (mistake.path, mistake.message));
     let message = without_position(&message);
-    // A missing field has no place of its own, so its parent's path is all there is.
-    let named = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
-    let field = match (path.as_str(), named) {
+    let named = |what: &str| message.strip_prefix(what).and_then(|rest| rest.split('`').next());
+    let (missing, unknown) = (named("missing field `"), named("unknown field `"));
+    let field = match (path.as_str(), missing.or(unknown)) {
         (".", Some(field)) => field.to_owned(),
         // The error is about the arguments as a whole.
         (".", None) => "body".to_owned(),
-        (path, Some(field)) => format!("{path}.{field}"),
-        (path, None) => path.to_owned(),
+        // A missing field has no place of its own, and the way to a value ends where one of its fields tells its kind.
+        (path, Some(field)) if missing.is_some() || path.rsplit('.').next() != Some(field) => format!("{path}.{field}"),
+        (path, _) => path.to_owned(),
     };
     let mut refusal = Error::new(code, message.clone()).with("field", &field);
-    if message.starts_with("unknown field") {
+    if unknown.is_some() {
         // A field inside of another one is compared with those of its own object, which the message names.
         let nested = field.contains(['.', '[']);
         let valid = if nested { expected_names(&message) } else { shape.names().map(str::to_owned).collect() };
@@ -493,6 +494,11 @@ mod tests {
         assert_eq!(field(r#"{"priority":"x","kind":"a"}"#), "priority");
         assert_eq!(field(r#"{"nonsense":1,"kind":"a"}"#), "nonsense");
         assert_eq!(field("{}"), "kind");
+        let schedule = Shape::of(&OperationInfo::of::<op::CreateSchedule>());
+        let text = r#"{"name":"nightly","spec":{"cron":"0 3 * * *","zone":"UTC"}}"#;
+        let refused = parse::<op::CreateSchedule>(&schedule, text).unwrap_err();
+        assert_eq!(refused.details["field"], "spec.zone", "{refused:?}");
+        assert!(refused.details["valid"].as_array().unwrap().contains(&"time_zone".into()), "{refused:?}");
         let filter = Shape::of(&OperationInfo::of::<op::ListExecutions>());
         let refused = parse::<op::ListExecutions>(&filter, r#"{"colour":"red"}"#).unwrap_err();
         assert_eq!(refused.code, Code::InvalidFilter);
