@@ -14,11 +14,28 @@ use crate::transaction::{Command, Transactor, Tx};
 /// Registrations remembered; past it all are forgotten and read again.
 const CAPACITY: usize = 10_000;
 
+/// A count of leases is added to for this long: the worker may also talk to other servers.
+const COUNT_LASTS_MS: i64 = 1_000;
+
 /// The registry of worker processes.
 #[derive(Clone)]
 pub(crate) struct Registry {
     transactor: Transactor,
     sessions: Arc<Sessions>,
+    held: Arc<Mutex<BTreeMap<Key, CountedLeases>>>,
+}
+
+/// A worker's capacity, and the leases it holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldLeases {
+    pub(crate) capacity: u64,
+    pub(crate) leases: u64,
+}
+
+/// Leases as they were counted, and what the worker's exchanges with this engine took and ended since.
+struct CountedLeases {
+    held: HeldLeases,
+    counted_at: i64,
 }
 
 /// The part of a registration that heartbeats need, so that they cost one commit and no read.
@@ -49,7 +66,7 @@ impl Sessions {
 
 impl Registry {
     pub(crate) fn new(transactor: Transactor) -> Self {
-        Self { transactor, sessions: Arc::default() }
+        Self { transactor, sessions: Arc::default(), held: Arc::default() }
     }
 
     /// The next heartbeat of a registration reads it.
@@ -116,6 +133,32 @@ impl Registry {
             }
         }
         Ok(held)
+    }
+
+    /// Remembers a count of a worker's leases.
+    pub(crate) fn remember_held(&self, key: Key, held: HeldLeases, now: i64) {
+        let mut counts = self.held();
+        if counts.len() >= CAPACITY {
+            counts.clear();
+        }
+        counts.insert(key, CountedLeases { held, counted_at: now });
+    }
+
+    /// Whether the worker had no room when this engine last knew.
+    pub(crate) fn was_full(&self, key: &Key) -> bool {
+        self.held().get(key).is_some_and(|count| count.held.leases >= count.held.capacity)
+    }
+
+    /// Adds what an exchange ended and took. Says whether the worker has room for it, as far as a count can still tell.
+    pub(crate) fn has_room(&self, key: &Key, ended: usize, taken: usize, now: i64) -> bool {
+        let mut counts = self.held();
+        let Some(count) = counts.get_mut(key) else { return false };
+        count.held.leases = count.held.leases.saturating_add(taken as u64).saturating_sub(ended as u64);
+        count.held.leases <= count.held.capacity && now - count.counted_at <= COUNT_LASTS_MS
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, CountedLeases>> {
+        self.held.lock().expect("no holder of this lock panics")
     }
 }
 

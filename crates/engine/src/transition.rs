@@ -51,8 +51,11 @@ impl Transactor {
         act: impl Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync,
     ) -> Result<T> {
         self.check_id(id)?;
+        let brought = entries.entries;
         let change = Change { caller, id, holder: Some(fence), entries, act };
-        self.transact(id.partition(), self.fresh_command(), &change).await
+        let changed = self.transact(id.partition(), self.fresh_command(), &change).await;
+        self.keep_late_reports(caller, id, fence, brought, &changed).await;
+        changed
     }
 
     /// Makes a change that is not the same change by nature when it is repeated; see [`Transactor::transact_once`].
@@ -93,7 +96,7 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
             return Ok(outcome);
         }
         if let Some(fence) = self.holder {
-            if !execution.is_terminal() && self.stop_loop(tx, &before, fence).await? {
+            if !execution.is_terminal() && stop_instead(tx, &before, fence, &self.entries).await? {
                 return Ok(outcome);
             }
             tx.require_holder(&execution.key(), fence);
@@ -106,21 +109,24 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
     }
 }
 
-impl<F> Change<'_, F> {
-    /// A holder that would be back sooner or later, and whose entries are taken for a loop, is stopped instead: its lease
-    /// ends, and nothing else comes of what it asked for.
-    async fn stop_loop(&self, tx: &mut Tx<'_>, before: &Execution, fence: &LeaseFence) -> Result<bool> {
-        if self.entries.is_empty() {
-            return Ok(false);
-        }
-        let mut stopped = before.clone();
-        let suspension = SuspensionId::mint(&env::mint(tx.transactor.env(), tx.now));
-        if !journal::stop_loop(tx, &mut stopped, fence, &self.entries, suspension).await? {
-            return Ok(false);
-        }
-        journal::append(tx, before, fence, &self.entries).await?;
-        Ok(true)
+/// A holder that would be back sooner or later, and whose entries are taken for a loop, is stopped instead: its lease
+/// ends, and nothing else comes of what it asked for. Says whether it was.
+pub(crate) async fn stop_instead(
+    tx: &mut Tx<'_>,
+    before: &Execution,
+    fence: &LeaseFence,
+    brought: &NewEntries<'_>,
+) -> Result<bool> {
+    if brought.is_empty() {
+        return Ok(false);
     }
+    let mut stopped = before.clone();
+    let suspension = SuspensionId::mint(&env::mint(tx.transactor.env(), tx.now));
+    if !journal::stop_loop(tx, &mut stopped, fence, brought, suspension).await? {
+        return Ok(false);
+    }
+    journal::append(tx, before, fence, brought).await?;
+    Ok(true)
 }
 
 /// Saves an execution that a transition changed, with what follows for its waitpoints and its continuation.

@@ -43,7 +43,7 @@ pub(crate) async fn update(deployment: &impl Deployment, id: &str, answers: &Inp
 /// Cancels it; one that has ended stays as it is.
 pub(crate) async fn cancel(deployment: &impl Deployment, id: &str) -> Result<()> {
     let reason = Some("its task was cancelled".to_owned());
-    let args = cancel_execution::Args { execution_id: parse(id)?, reason, fence: None };
+    let args = cancel_execution::Args::from_outside(parse(id)?, reason);
     deployment.call::<CancelExecution>(args).await.map(drop)
 }
 

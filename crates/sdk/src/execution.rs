@@ -216,7 +216,7 @@ impl Execution {
 
     /// Cancels it. One that has ended keeps its outcome.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<cancel_execution::Outcome> {
-        let args = cancel_execution::Args { execution_id: self.id, reason: Some(reason.into()), fence: None };
+        let args = cancel_execution::Args::from_outside(self.id, Some(reason.into()));
         self.client.call::<CancelExecution>(args).await
     }
 

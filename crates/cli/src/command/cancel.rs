@@ -36,7 +36,7 @@ struct Cancelled {
 /// Cancels.
 pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
     for execution_id in arguments.execution_ids {
-        let args = cancel_execution::Args { execution_id, reason: arguments.reason.clone(), fence: None };
+        let args = cancel_execution::Args::from_outside(execution_id, arguments.reason.clone());
         let outcome = session.client.call::<CancelExecution>(args).await;
         let outcome = outcome.map_err(|error| Failure::from(error).about(execution_id))?;
         let answer = Cancelled { execution_id, outcome };

@@ -160,6 +160,8 @@ pub(crate) fn ask(namespace: &str, signals: &[&str], detail: &str) {
             schema: None,
             assignees: Vec::new(),
             idempotency_key: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         client.call::<Suspend>(args).await.unwrap();
     });

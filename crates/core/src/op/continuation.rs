@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::{Blob, JsonText};
 use crate::error::Result;
 use crate::id::ExecutionId;
+use crate::journal::{NewEntries, StepEntry};
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::op::operation;
@@ -16,7 +17,7 @@ operation! {
     /// Releases the lease and begins the function anew: the same execution and attempt, another input, an empty journal.
     /// For loops that run for months.
     ContinueAsNew(ContinueAsNewArgs) -> ContinueAsNewOutcome,
-    "continue_as_new" Post "/v1/executions/{execution_id}/continue-as-new" Worker validated body(parts::body_for(limits::INPUT_MAX_BYTES))
+    "continue_as_new" Post "/v1/executions/{execution_id}/continue-as-new" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
 /// The arguments of `continue_as_new`.
@@ -36,6 +37,12 @@ pub struct ContinueAsNewArgs {
     /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// Journal entries that are recorded in the same commit, as the last ones of the generation that ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<StepEntry>,
+    /// The number of the first of these entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<u64>,
 }
 
 /// The answer to `continue_as_new`.
@@ -60,8 +67,14 @@ impl ContinueAsNewArgs {
         .content()
     }
 
-    /// Refuses an input that is too large.
+    /// The journal entries that the call brings along.
+    pub fn new_entries(&self) -> Result<NewEntries<'_>> {
+        NewEntries::of(self.first_number, &self.entries)
+    }
+
+    /// Refuses an input that is too large, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
+        self.new_entries()?;
         self.input().map(drop)
     }
 }

@@ -201,7 +201,7 @@ impl DelayArgs {
 operation! {
     /// Releases the lease; the same attempt continues when the children it spawned have ended.
     WaitChildren(WaitChildrenArgs) -> WaitChildrenOutcome,
-    "wait_children" Post "/v1/executions/{execution_id}/wait-children" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES))
+    "wait_children" Post "/v1/executions/{execution_id}/wait-children" Worker validated body(limits::BATCH_BODY_MAX_BYTES)
 }
 
 /// The arguments of `wait_children`.
@@ -221,6 +221,12 @@ pub struct WaitChildrenArgs {
     /// The content type of the bytes; `application/octet-stream` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation_content_type: Option<String>,
+    /// Journal entries that are recorded in the same commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<StepEntry>,
+    /// The number of the first of these entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<u64>,
 }
 
 impl WaitChildrenArgs {
@@ -236,8 +242,14 @@ impl WaitChildrenArgs {
         .content()
     }
 
-    /// Refuses a continuation that is too large or given twice.
+    /// The journal entries that the call brings along.
+    pub fn new_entries(&self) -> Result<NewEntries<'_>> {
+        NewEntries::of(self.first_number, &self.entries)
+    }
+
+    /// Refuses a continuation that is too large or given twice, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
+        self.new_entries()?;
         self.continuation().map(drop)
     }
 }
@@ -254,7 +266,7 @@ pub struct WaitChildrenOutcome {
 operation! {
     /// Releases the lease until signals, a timeout or an operator resume the attempt.
     Suspend(SuspendArgs) -> SuspendOutcome,
-    "suspend" Post "/v1/executions/{execution_id}/suspend" Worker validated body(crate::op::parts::body_for(limits::CONTINUATION_MAX_BYTES)) identified("idempotency_key")
+    "suspend" Post "/v1/executions/{execution_id}/suspend" Worker validated body(limits::BATCH_BODY_MAX_BYTES) identified("idempotency_key")
 }
 
 /// The arguments of `suspend`.
@@ -311,6 +323,12 @@ pub struct SuspendArgs {
     /// The same key means the same suspension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Journal entries that are recorded in the same commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<StepEntry>,
+    /// The number of the first of these entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<u64>,
 }
 
 /// The answer to `suspend`.
@@ -372,8 +390,14 @@ impl SuspendArgs {
         }
     }
 
-    /// Refuses what no suspension could keep.
+    /// The journal entries that the call brings along.
+    pub fn new_entries(&self) -> Result<NewEntries<'_>> {
+        NewEntries::of(self.first_number, &self.entries)
+    }
+
+    /// Refuses what no suspension could keep, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
+        self.new_entries()?;
         self.continuation()?;
         self.condition.validate()?;
         self.ask().validate()?;

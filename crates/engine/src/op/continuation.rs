@@ -10,10 +10,11 @@ use crate::caller::Caller;
 use crate::limits::bytes;
 use crate::mailbox::{self, Renumbered};
 use crate::op::Handle;
-use crate::payload;
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
+use crate::transition::stop_instead;
 use crate::visibility::load_visible;
+use crate::{journal, payload};
 
 impl Handle<ContinueAsNew> for Rooms {
     async fn handle(&self, caller: &Caller, args: ContinueAsNewArgs) -> Result<ContinueAsNewOutcome> {
@@ -32,9 +33,10 @@ impl Handle<ContinueAsNew> for Rooms {
             }
             None => (None, None),
         };
-        self.transactor
-            .transact(partition, self.transactor.fresh_command(), &Continue { caller, args: &args, input, blob })
-            .await
+        let verb = Continue { caller, args: &args, input, blob };
+        let continued = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &continued).await;
+        continued
     }
 }
 
@@ -54,8 +56,10 @@ impl Command for Continue<'_> {
         let mut effects = Effects::default();
         let fence = &self.args.fence;
         let generation = execution.continue_as_new(fence, self.input.clone(), tx.now, &mut effects)?;
-        if execution != before {
+        let brought = self.args.new_entries()?;
+        if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
             tx.require_holder(&execution.key(), fence);
+            journal::append(tx, &before, fence, &brought).await?;
             if self.input.is_some() {
                 payload::write(tx, payload::Which::Input, &execution.id, self.blob.clone(), Some(&before.input));
             }

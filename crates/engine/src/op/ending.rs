@@ -8,13 +8,14 @@ use ff_core::event::Effects;
 use ff_core::execution::{Execution, FailOutcome, NewFailure, SuspendRequest, Suspended};
 use ff_core::idempotency::{CommandRecord, Identity};
 use ff_core::lease::LeaseEnd;
+use ff_core::op::parts::Content;
 use ff_core::op::{
     Complete, CompleteArgs, CompleteOutcome, Delay, DelayArgs, DelayOutcome, Fail, FailArgs, Suspend, SuspendArgs,
     SuspendOutcome, WaitChildren, WaitChildrenArgs, WaitChildrenOutcome,
 };
 use ff_core::payload::Payload;
 use ff_core::planted::{Bug, planted};
-use ff_core::suspension::NewSuspension;
+use ff_core::suspension::{NewSuspension, SuspendReason};
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
 use ff_core::{
     Blob, Code, Document, Error, Indexed, Key, PublicState, Result, Signal, SignalId, Suspension, SuspensionId,
@@ -29,6 +30,7 @@ use crate::limits::bytes;
 use crate::op::{Handle, Request};
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
+use crate::transition::stop_instead;
 use crate::view::some_instant;
 use crate::visibility::load_visible;
 use crate::{env, journal, logs, mailbox, payload};
@@ -98,9 +100,7 @@ impl Handle<Fail> for Rooms {
             }
             Ok(outcome)
         });
-        let failed = failing.await;
-        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &failed).await;
-        failed
+        failing.await
     }
 }
 
@@ -119,52 +119,43 @@ impl Handle<Delay> for Rooms {
 
 impl Handle<WaitChildren> for Rooms {
     async fn handle(&self, caller: &Caller, args: WaitChildrenArgs) -> Result<WaitChildrenOutcome> {
-        let fence = args.fence;
-        if let Some(content) = args.continuation()? {
-            self.transactor.check_id(&args.execution_id)?;
-            let verb = WaitWithContinuation { caller, args: &args, content: payload::divide(Some(content)) };
-            return self
-                .transactor
-                .transact(args.execution_id.partition(), self.transactor.fresh_command(), &verb)
-                .await;
-        }
-        self.transactor
-            .change(caller, &args.execution_id, Some(&fence), move |execution, context| {
-                execution.wait_children(&fence, None, context.now, context.effects)?;
-                Ok(children_waited_for(execution))
-            })
-            .await
+        self.transactor.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
+        let verb = Request::<WaitChildren> { caller, args: &args };
+        let waiting = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &waiting).await;
+        waiting
     }
 }
 
-fn children_waited_for(execution: &Execution) -> WaitChildrenOutcome {
-    WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() }
-}
-
-/// Waits for children and leaves a continuation for the next holder.
-struct WaitWithContinuation<'a> {
-    caller: &'a Caller,
-    args: &'a WaitChildrenArgs,
-    content: (Payload, Option<Bytes>),
-}
-
-impl Command for WaitWithContinuation<'_> {
+impl Command for Request<'_, WaitChildren> {
     type Outcome = WaitChildrenOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<WaitChildrenOutcome> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let before = execution.clone();
         let fence = &self.args.fence;
-        let (before, (continuation, blob)) = (execution.continuation.clone(), self.content.clone());
+        let (continuation, blob) = divide_optional(self.args.continuation()?);
         let mut effects = Effects::default();
-        let held = execution.held_lease().is_some_and(|held| held.fence == *fence);
-        execution.wait_children(fence, Some(continuation), tx.now, &mut effects)?;
-        if held {
+        execution.wait_children(fence, continuation, tx.now, &mut effects)?;
+        let outcome =
+            WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() };
+        let brought = self.args.new_entries()?;
+        if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
             tx.require_holder(&execution.key(), fence);
-            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.as_ref());
+            journal::append(tx, &before, fence, &brought).await?;
+            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.continuation.as_ref());
             tx.save_execution(&execution, effects);
         }
-        Ok(children_waited_for(&execution))
+        Ok(outcome)
     }
+}
+
+/// A continuation as the execution keeps it, and the bytes that go beside it.
+fn divide_optional(content: Option<Content>) -> (Option<Payload>, Option<Bytes>) {
+    let Some(content) = content else { return (None, None) };
+    let (payload, blob) = payload::divide(Some(content));
+    (Some(payload), blob)
 }
 
 impl Handle<Suspend> for Rooms {
@@ -172,13 +163,7 @@ impl Handle<Suspend> for Rooms {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
         let mint = || env::mint(self.transactor.env(), self.transactor.now());
-        let (continuation, blob) = match args.continuation()? {
-            Some(content) => {
-                let (payload, blob) = payload::divide(Some(content));
-                (Some(payload), blob)
-            }
-            None => (None, None),
-        };
+        let (continuation, blob) = divide_optional(args.continuation()?);
         let verb = SuspendExecution {
             caller,
             args: &args,
@@ -191,8 +176,12 @@ impl Handle<Suspend> for Rooms {
             continuation,
             blob,
         };
-        let answer = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        self.suspend_outcome(answer).await
+        let suspended = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
+        self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &suspended).await;
+        match suspended? {
+            Decided::Suspended(answer) => self.suspend_outcome(*answer).await,
+            Decided::Stopped(why) => Err(why),
+        }
     }
 }
 
@@ -224,6 +213,13 @@ impl Rooms {
 }
 
 /// The decision of a commit.
+enum Decided {
+    Suspended(Box<SuspendAnswer>),
+    /// The entries were taken for a loop: the lease is gone, and so is what it asked for.
+    Stopped(Error),
+}
+
+/// A suspension as its holder learns of it.
 struct SuspendAnswer {
     execution: Execution,
     waitpoint: Waitpoint,
@@ -250,9 +246,9 @@ struct SuspendExecution<'a> {
 }
 
 impl Command for SuspendExecution<'_> {
-    type Outcome = SuspendAnswer;
+    type Outcome = Decided;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<SuspendAnswer> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Decided> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
         if let Some(ending) = execution.check_suspend(fence)? {
@@ -269,6 +265,11 @@ impl Command for SuspendExecution<'_> {
         if let Some(kept) = self.kept_answer(tx).await? {
             return repeated_answer(tx, execution, kept, 0).await;
         }
+        let brought = self.args.new_entries()?;
+        if stop_instead(tx, &execution, fence, &brought).await? {
+            let why = Error::of(Code::ExecutionNotActive).with("reason", SuspendReason::NoProgress);
+            return Ok(Decided::Stopped(why));
+        }
         let request = self.request(&execution);
         request.validate()?;
         let (mut waitpoints, buffered) = self.take_waitpoints(tx, &execution, &request).await?;
@@ -284,6 +285,7 @@ impl Command for SuspendExecution<'_> {
         let mut effects = Effects::default();
         let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
         tx.require_holder(&execution.key(), fence);
+        journal::append(tx, &execution, fence, &brought).await?;
         payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
         let signals = match suspended {
             Suspended::AlreadySatisfied(signals) => {
@@ -305,7 +307,7 @@ impl Command for SuspendExecution<'_> {
         }
         let timeout_at = execution.suspension.as_ref().and_then(|suspension| suspension.timeout_at).unwrap_or(0);
         tx.save_execution(&execution, effects);
-        Ok(SuspendAnswer { execution, waitpoint, timeout_at, kept })
+        Ok(Decided::Suspended(Box::new(SuspendAnswer { execution, waitpoint, timeout_at, kept })))
     }
 }
 
@@ -427,9 +429,9 @@ async fn repeated_answer(
     execution: Execution,
     kept: KeptSuspension,
     timeout_at: i64,
-) -> Result<SuspendAnswer> {
+) -> Result<Decided> {
     let loaded = tx.load::<Waitpoint>(Waitpoint::key_of(&kept.waitpoint)).await?;
     let missing = || Error::of(Code::WaitpointNotFound).with("waitpoint_id", kept.waitpoint);
     let waitpoint = loaded.ok_or_else(missing)?.document;
-    Ok(SuspendAnswer { execution, waitpoint, timeout_at, kept })
+    Ok(Decided::Suspended(Box::new(SuspendAnswer { execution, waitpoint, timeout_at, kept })))
 }

@@ -13,6 +13,7 @@ use futures_util::future::{Either, join, join_all, select};
 use crate::caller::Caller;
 use crate::env;
 use crate::op::Handle;
+use crate::op::capacity::Surplus;
 use crate::op::lease::in_order;
 use crate::rooms::Rooms;
 use crate::scheduler::{Ask, Taken};
@@ -76,6 +77,7 @@ impl Rooms {
         mut args: ExchangeArgs,
         gone: &CallerGone,
     ) -> (ExchangeOutcome, Vec<Taken>) {
+        let ends_nothing = args.end.is_empty();
         let said_something = !args.end.is_empty() || !args.renew.is_empty();
         let asked = args.take_claim();
         let ending = join_all(args.end.into_iter().enumerate().map(|(place, one)| self.end_one(caller, place, one)));
@@ -91,7 +93,7 @@ impl Rooms {
                 return (ExchangeOutcome { end, renew, claim: Some(ExchangedClaim::from(error).claimed) }, Vec::new());
             }
         };
-        let claiming = Box::pin(self.claim_in_exchange(caller, &asked, &ask));
+        let claiming = Box::pin(self.claim_in_exchange(caller, &asked, &ask, ends_nothing));
         let ((end, renew), held) = if said_something {
             match select(saying, claiming).await {
                 Either::Left((said, mut claiming)) => {
@@ -120,10 +122,11 @@ impl Rooms {
         let stay = end.iter().filter(|ended| !ended.makes_room()).count();
         // Work that an ending has made claimable was not there yet when the claim looked.
         let held = match held.is_empty() && stay < end.len() && !ask.gone.is_said() {
-            true => Box::pin(self.claim_in_exchange(caller, &asked, &ask)).await,
+            true => Box::pin(self.claim_in_exchange(caller, &asked, &ask, ends_nothing)).await,
             false => held,
         };
         let held = self.lower(held, asked.max_tasks().saturating_sub(stay)).await;
+        let held = self.lower_to_capacity(&ask, end.len() - stay, held).await;
         (ExchangeOutcome { end, renew, claim: Some(held.claimed) }, held.taken)
     }
 
@@ -158,9 +161,15 @@ impl Rooms {
         self.ask(caller, caller.namespace(asked.namespace.as_deref())?, asked)
     }
 
-    async fn claim_in_exchange(&self, caller: &Caller, asked: &ClaimArgs, ask: &Arc<Ask>) -> ExchangedClaim {
+    async fn claim_in_exchange(
+        &self,
+        caller: &Caller,
+        asked: &ClaimArgs,
+        ask: &Arc<Ask>,
+        ends_nothing: bool,
+    ) -> ExchangedClaim {
         let started = self.transactor.env().now_us();
-        let held = self.try_claim_in_exchange(caller, asked, ask).await;
+        let held = self.try_claim_in_exchange(caller, asked, ask, ends_nothing).await;
         let code = held.as_ref().err().map(|error| error.code);
         self.transactor.metrics().operation(Claim::NAME, code, self.transactor.env().now_us() - started);
         held.unwrap_or_else(ExchangedClaim::from)
@@ -171,6 +180,7 @@ impl Rooms {
         caller: &Caller,
         asked: &ClaimArgs,
         ask: &Arc<Ask>,
+        ends_nothing: bool,
     ) -> Result<ExchangedClaim> {
         if asked.lease_ids.is_empty() && caller.idempotency_key.is_some() {
             // Its lease ids derive from the key, and a record keeps it from taking something twice.
@@ -181,6 +191,9 @@ impl Rooms {
             && let Some(claimed) = Box::pin(self.held_before(ask)).await?
         {
             return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
+        }
+        if ends_nothing {
+            Box::pin(self.check_room(ask)).await?;
         }
         let taken = self.scheduler.take_work(ask).await?;
         let (outcome, unread) = self.tasks(taken.clone()).await;
@@ -193,6 +206,26 @@ impl Rooms {
             }
         }
         Ok(ExchangedClaim { claimed: in_order(outcome, ask).into(), taken })
+    }
+
+    /// Gives back what is beyond the capacity that the worker named when it registered.
+    async fn lower_to_capacity(&self, ask: &Ask, ended: usize, held: ExchangedClaim) -> ExchangedClaim {
+        let taken = held.taken.len().min(held.claimed.tasks.len());
+        if taken == 0 && ended == 0 {
+            return held;
+        }
+        match Box::pin(self.beyond_capacity(ask, ended, taken)).await {
+            Ok(Surplus::Some { over, refusal }) => {
+                let room = held.claimed.tasks.len().saturating_sub(over);
+                let mut held = self.lower(held, room).await;
+                if room == 0 {
+                    held.claimed.problem = Some(refusal);
+                }
+                held
+            }
+            // What cannot be counted is the worker's own business, as for a claim.
+            Ok(Surplus::None) | Err(_) => held,
+        }
     }
 
     /// Gives back what the worker has no room for.

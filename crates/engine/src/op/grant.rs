@@ -72,17 +72,6 @@ impl Rooms {
         self.take_granted(&execution, claim).await
     }
 
-    /// A registered worker runs as many tasks as it said; one that never registered decides for itself.
-    async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<()> {
-        let Some(worker) = worker else { return Ok(()) };
-        let held: u64 =
-            self.services.registry.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
-        if held < u64::from(worker.capacity) {
-            return Ok(());
-        }
-        Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held))
-    }
-
     /// The grant was admitted when it was issued, and its lease takes over its concurrency slot.
     async fn take_granted(&self, execution: &Execution, claim: Claim) -> Result<ClaimFromGrantOutcome> {
         let verb = TakeGranted { claim: &claim, id: execution.id };

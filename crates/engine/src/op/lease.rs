@@ -12,7 +12,6 @@ use ff_core::op::{
     Claim, ClaimArgs, ClaimMode, ClaimOutcome, Progress, ProgressArgs, RenewLeases, RenewLeasesArgs, RenewLeasesOutcome,
 };
 use ff_core::partition::digest16;
-use ff_core::worker::Worker;
 use ff_core::{Code, CommandId, Error, LeaseId, Partition, Result, ResumeSignal, SignalId, limits};
 use futures_util::future::join_all;
 use uuid::Uuid;
@@ -22,7 +21,7 @@ use crate::env;
 use crate::op::Handle;
 use crate::payload::Which;
 use crate::rooms::Rooms;
-use crate::scheduler::ready::{Criteria, READ_PATIENCE_MS, Skills};
+use crate::scheduler::ready::{Criteria, Skills};
 use crate::scheduler::{Ask, Taken};
 use crate::transaction::{Command, Tx};
 use crate::view::{some_instant, some_text};
@@ -92,39 +91,6 @@ impl Rooms {
         }
         let ask = self.within_capacity(ask).await?;
         self.deliver(ask, Some(once)).await
-    }
-
-    /// Leaves a claim of a registered worker as many tasks as it may run beside those it holds. A worker that never
-    /// registered, or named no capacity, decides for itself, and nothing is counted for it.
-    async fn within_capacity(&self, mut ask: Ask) -> Result<Ask> {
-        // A grant is not touched before its worker has room, so a full worker may ask for one.
-        if ask.grant_ttl_ms.is_some() {
-            return Ok(ask);
-        }
-        let namespace = &ask.criteria.namespace;
-        let key = Worker::key_of(namespace, &ask.instance_id);
-        let Some(worker) = self.services.system.system_document::<Worker>(&key).await? else { return Ok(ask) };
-        // While a partition does not answer, the engine cannot say what the worker holds, and the others have work for
-        // it.
-        if worker.capacity >= limits::WORKER_CAPACITY_MAX
-            || self.scheduler.ready().is_troubled(self.transactor.env().now_ms())
-        {
-            return Ok(ask);
-        }
-        let instances = [ask.instance_id.as_str()];
-        let counting = self.services.registry.leases_held(namespace, &instances);
-        let held: u64 = match env::within(self.transactor.env_handle(), READ_PATIENCE_MS, counting).await {
-            Some(Ok(held)) => held.iter().sum(),
-            Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
-            Some(Err(_)) | None => return Ok(ask),
-        };
-        let free = usize::try_from(u64::from(worker.capacity).saturating_sub(held)).unwrap_or(usize::MAX);
-        if free == 0 {
-            return Err(Error::of(Code::WorkerAtCapacity).with("capacity", worker.capacity).with("leases_held", held));
-        }
-        ask.lease_ids.truncate(free);
-        ask.chosen_ids = ask.chosen_ids.min(free);
-        Ok(ask)
     }
 
     /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;

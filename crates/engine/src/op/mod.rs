@@ -4,6 +4,7 @@ mod approval;
 mod audit;
 mod budget;
 mod bulk;
+mod capacity;
 mod continuation;
 mod decision;
 mod deployment;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::view::Task;
-use ff_core::op::{Claim, Exchange, ExchangeEnded, ExchangeOutcome, GetExecution};
+use ff_core::op::{Claim, Complete, Exchange, ExchangeEnded, ExchangeOutcome, GetExecution, RegisterWorker};
 use ff_core::{Code, Family, PublicState};
 use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
@@ -187,5 +187,35 @@ async fn too_much_at_once_and_a_bad_claim_are_refused() {
     let cancel = json!({ "cancel": { "execution_id": tasks[0].execution_id } });
     let answer = exchange(&h, vec![cancel], Vec::new(), None).await;
     assert!(matches!(&answer.end[0], ExchangeEnded::Problem(error) if error.details["field"] == "fence"), "{answer:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registered_worker_gets_no_more_than_it_runs_at_once() {
+    let h = Harness::start().await;
+    let register = json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "nonce": "n", "capacity": 2 });
+    h.must::<RegisterWorker>(register).await;
+    for _ in 0..6 {
+        h.submit(json!({})).await;
+    }
+    let many = || Some(json!({ "max_tasks": 4 }));
+    let tasks = exchange(&h, Vec::new(), Vec::new(), many()).await.claim.unwrap().tasks;
+    assert_eq!(tasks.len(), 2);
+    for wait in [0, 2_000] {
+        h.pass(wait).await;
+        let full = exchange(&h, Vec::new(), Vec::new(), many()).await.claim.unwrap();
+        assert!(full.tasks.is_empty());
+        assert_eq!(full.problem.unwrap().code, Code::WorkerAtCapacity);
+    }
+    let answer = exchange(&h, vec![complete(&tasks[0])], Vec::new(), many()).await;
+    let next = answer.claim.unwrap();
+    assert_eq!((next.tasks.len(), next.problem), (1, None), "one has ended");
+    let [held, other] = [&tasks[1], &next.tasks[0]];
+    h.must::<Complete>(json!({ "execution_id": held.execution_id, "fence": held.fence })).await;
+    h.must::<Complete>(json!({ "execution_id": other.execution_id, "fence": other.fence })).await;
+    let last = exchange(&h, Vec::new(), Vec::new(), many()).await.claim.unwrap().tasks;
+    assert_eq!(last.len(), 2, "they ended by calls of their own");
+    let claim = json!({ "instance_id": "w-1", "lanes": ["default"], "max_tasks": 4 });
+    assert_eq!(h.refused::<Claim>(claim).await, Code::WorkerAtCapacity);
     h.finish().await;
 }

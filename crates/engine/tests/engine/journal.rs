@@ -5,11 +5,12 @@ use ff_core::journal::{Journal, StepKind, StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, CreateExecution, CreatePendingWaitpoint, Delay,
-    DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps, Park, RecordSteps, ReplayExecution,
-    ResumeExecution,
+    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, ContinueAsNew, CreateExecution,
+    CreatePendingWaitpoint, Delay, DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps, Operation, Park,
+    RecordSteps, ReplayExecution, ResumeExecution, Suspend, WaitChildren,
 };
 use ff_core::{Code, PublicState, SignalOutcome, limits};
+use ff_engine::{Engine, Serves};
 use serde_json::{Value, json};
 
 fn done(name: &str, result: Value) -> Value {
@@ -664,5 +665,52 @@ async fn one_answer_brings_four_mebibytes_of_journals_and_holders_read_the_rest(
     let after = cut.journal.as_ref().and_then(|journal| journal.entries.last()).map_or(0, |entry| entry.number);
     let rest = h.must::<ListSteps>(json!({ "execution_id": cut.execution_id, "after": after, "limit": 1_000 })).await;
     assert_eq!(rest.items.len() as u64, 62 - after);
+    h.finish().await;
+}
+
+/// Ends a turn by a call that brings entries, once with a gap and twice as it should be; shows the journal.
+async fn end_with_entries<O: Operation>(h: &Harness, more: Value) -> Vec<(u64, String)>
+where
+    Engine: Serves<O>,
+{
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    h.must::<RecordSteps>(record(&task, 1, &[done("first", json!(1))])).await;
+    let end = |first: u64| {
+        let mut end = record(&task, first, &[done("second", json!(2)), done("third", json!("x".repeat(5_000)))]);
+        more.as_object().unwrap().iter().for_each(|(field, value)| end[field] = value.clone());
+        end
+    };
+    assert_eq!(h.refused::<O>(end(4)).await, Code::JournalConflict, "{}", O::NAME);
+    h.must::<O>(end(2)).await;
+    h.must::<O>(end(2)).await;
+    let listed = h.must::<ListSteps>(json!({ "execution_id": id, "generation": 0 })).await;
+    listed.items.into_iter().map(|step| (step.number, step.name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_ending_records_the_entries_it_brings_in_its_own_commit() {
+    let h = Harness::start().await;
+    let suspend = json!({ "condition": { "any": [] }, "reason": "signal", "idempotency_key": "k" });
+    let all = [(1, "first"), (2, "second"), (3, "third")].map(|(number, name)| (number, name.to_owned()));
+    assert_eq!(end_with_entries::<Complete>(&h, json!({})).await, all);
+    assert_eq!(end_with_entries::<Fail>(&h, json!({ "reason": "no" })).await, all);
+    assert_eq!(end_with_entries::<Delay>(&h, json!({ "delay_ms": 3_600_000 })).await, all);
+    assert_eq!(end_with_entries::<CancelExecution>(&h, json!({})).await, all);
+    assert_eq!(end_with_entries::<Suspend>(&h, suspend).await, all);
+    assert_eq!(end_with_entries::<ContinueAsNew>(&h, json!({ "input": 2 })).await, all);
+    let task = h.claim().await.unwrap();
+    assert_eq!((task.generation, task.journal.map(|journal| journal.next_number)), (1, Some(1)), "a new journal");
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    assert_eq!(end_with_entries::<WaitChildren>(&h, json!({ "continuation": 7 })).await, all);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_holder_that_cancels_brings_entries() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let call = json!({ "execution_id": id, "first_number": 1, "entries": [done("first", json!(1))] });
+    assert_eq!(h.refused::<CancelExecution>(call).await, Code::Invalid);
     h.finish().await;
 }

@@ -5,7 +5,7 @@ use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
     AppendFrames, Complete, DecideStep, Delay, ExplainExecution, Fail, GetExecution, ListApprovals, Park, Progress,
-    ReasonCode, RecordSteps, ReplayExecution, RevokeLease,
+    ReasonCode, RecordSteps, ReplayExecution, RevokeLease, Suspend, WaitChildren,
 };
 use ff_core::suspension::SuspendReason;
 use ff_core::{BlockingReason, Code, ExecutionId, PublicState};
@@ -278,5 +278,27 @@ async fn a_loop_is_seen_in_entries_that_come_with_a_delay_or_a_failure() {
             assert_eq!(h.state(&id).await, state, "{action} {fails}");
         }
     }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_is_seen_in_the_entries_of_a_suspension_and_of_a_wait_for_children() {
+    let h = Harness::start().await;
+    let id = h.submit(policy("ask")).await;
+    let task = h.claim().await.unwrap();
+    let mut call = loops(&h, &task, 1).await;
+    call["condition"] = json!({ "any": [] });
+    call["reason"] = json!("signal");
+    assert_eq!(h.refused::<Suspend>(call.clone()).await, Code::ExecutionNotActive);
+    assert_eq!(h.refused::<Suspend>(call).await, Code::ExecutionNotActive);
+    let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+    assert_eq!(shown.questions[0].reason, SuspendReason::NoProgress);
+    h.must::<DecideStep>(json!({ "execution_id": id, "answer": "go_on" })).await;
+    let again = h.claim().await.unwrap();
+    assert_eq!(again.journal.as_ref().unwrap().next_number, 5, "the entries were recorded");
+    let call = loops(&h, &again, 5).await;
+    h.must::<WaitChildren>(call).await;
+    let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+    assert_eq!(shown.questions[0].reason, SuspendReason::NoProgress);
     h.finish().await;
 }

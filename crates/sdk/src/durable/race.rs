@@ -128,7 +128,7 @@ async fn cancel(steps: &Arc<Steps>, name: &str, losers: Vec<ExecutionId>) -> Res
     let (client, losers) = (&client, &losers);
     let cancelling = || async move {
         for execution_id in losers.iter().copied() {
-            let args = cancel_execution::Args { execution_id, reason: Some("lost a race".into()), fence: None };
+            let args = cancel_execution::Args::from_outside(execution_id, Some("lost a race".into()));
             client.call::<CancelExecution>(args).await?;
         }
         Ok(())

@@ -210,6 +210,8 @@ impl ClaimedTask {
             execution_id: self.execution_id(),
             reason: Some(reason),
             fence: Some(self.fence()),
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<CancelExecution>(args).await
     }
@@ -249,6 +251,8 @@ impl ClaimedTask {
             input: Some(JsonText(input)),
             input_base64: None,
             content_type: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end_alone::<ContinueAsNew>(args).await
     }
@@ -260,6 +264,8 @@ impl ClaimedTask {
             continuation: None,
             continuation_base64: None,
             continuation_content_type: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         self.end::<WaitChildren>(args).await
     }

@@ -225,6 +225,8 @@ impl ClaimedTask {
             schema: request.schema,
             assignees: request.assignees,
             idempotency_key: None,
+            entries: Vec::new(),
+            first_number: None,
         };
         let outcome = self.end::<Suspend>(args).await?;
         if matches!(outcome, suspend::Outcome::AlreadySatisfied { .. }) {

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
 use crate::capability::CapabilitySet;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{AttemptIndex, CommandId, ExecutionId, LeaseEpoch, LeaseId, SuspensionId};
-use crate::journal::StepIdentity;
+use crate::journal::{NewEntries, StepEntry, StepIdentity};
 use crate::lease::LeaseFence;
+use crate::limits;
 use crate::op::parts::Removed;
 use crate::op::{operation, parts};
 use crate::state::PublicState;
@@ -128,7 +129,7 @@ pub struct ReleaseExecutionOutcome {
 operation! {
     /// Cancels an execution. One that has ended keeps its outcome.
     CancelExecution(CancelExecutionArgs) -> CancelExecutionOutcome,
-    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator audited own validated with_roles keyed(is_from_outside)
+    "cancel_execution" Post "/v1/executions/{execution_id}/cancel" Operator audited own validated with_roles keyed(is_from_outside) body(limits::BATCH_BODY_MAX_BYTES)
 }
 
 /// The arguments of `cancel_execution`.
@@ -143,6 +144,12 @@ pub struct CancelExecutionArgs {
     /// The lease, when its holder cancels; an operator sends none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<LeaseFence>,
+    /// Journal entries of the holder that are recorded in the same commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<StepEntry>,
+    /// The number of the first of these entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<u64>,
 }
 
 /// The answer to `cancel_execution`.
@@ -166,6 +173,11 @@ pub enum CancelExecutionOutcome {
 crate::newer::open_enum!(CancelExecutionOutcome);
 
 impl CancelExecutionArgs {
+    /// A cancellation by another caller than the holder of the lease.
+    pub const fn from_outside(execution_id: ExecutionId, reason: Option<String>) -> Self {
+        Self { execution_id, reason, fence: None, entries: Vec::new(), first_number: None }
+    }
+
     /// A lease holder that cancels ends its own work; a cancellation by any other caller is on record.
     pub fn is_audited(&self) -> bool {
         self.fence.is_none()
@@ -176,8 +188,17 @@ impl CancelExecutionArgs {
         if self.fence.is_some() { Role::Worker } else { Role::Operator }
     }
 
-    /// Refuses reasons that are too long.
+    /// The journal entries that the call brings along.
+    pub fn new_entries(&self) -> Result<NewEntries<'_>> {
+        NewEntries::of(self.first_number, &self.entries)
+    }
+
+    /// Refuses reasons that are too long, and entries that are malformed or not a holder's.
     pub fn validate(&self) -> Result<()> {
+        self.new_entries()?;
+        if self.fence.is_none() && (self.first_number.is_some() || !self.entries.is_empty()) {
+            return Err(Error::invalid("fence", "must be that of the lease whose holder records the entries"));
+        }
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
 

@@ -79,24 +79,27 @@ impl Handle<ReleaseExecution> for Rooms {
 impl Handle<CancelExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: CancelExecutionArgs) -> Result<CancelExecutionOutcome> {
         let reason = args.reason.as_deref().unwrap_or_default();
-        // A holder's cancellation is known by its lease.
-        let identity = match &args.fence {
-            Some(_) => None,
-            None => self.transactor.identity::<CancelExecution>(caller, &args, None),
+        let shown = |cancelled, execution: &Execution, cancelled_at| match cancelled {
+            Cancelled::Now => CancelExecutionOutcome::Cancelled { cancelled_at },
+            Cancelled::AlreadyEnded => {
+                CancelExecutionOutcome::AlreadyTerminal { public_state: execution.public_state() }
+            }
         };
-        self.transactor
-            .change_once(identity, caller, &args.execution_id, args.fence.as_ref(), |execution, context| {
-                let cancelled = match &args.fence {
-                    Some(fence) => execution.cancel_held(fence, reason, context.now, context.effects)?,
-                    None => execution.cancel(CancelSource::Operator, reason, context.now, context.effects)?,
-                };
-                let cancelled_at = args.fence.as_ref().map_or(execution.ended_at, |fence| execution.ended_by(fence));
-                Ok(match cancelled {
-                    Cancelled::Now => CancelExecutionOutcome::Cancelled { cancelled_at },
-                    Cancelled::AlreadyEnded => {
-                        CancelExecutionOutcome::AlreadyTerminal { public_state: execution.public_state() }
-                    }
+        let Some(fence) = &args.fence else {
+            let identity = self.transactor.identity::<CancelExecution>(caller, &args, None);
+            return self
+                .transactor
+                .change_once(identity, caller, &args.execution_id, None, |execution, context| {
+                    let cancelled = execution.cancel(CancelSource::Operator, reason, context.now, context.effects)?;
+                    Ok(shown(cancelled, execution, execution.ended_at))
                 })
+                .await;
+        };
+        // A holder's cancellation is known by its lease.
+        self.transactor
+            .change_and_record(caller, &args.execution_id, (fence, args.new_entries()?), |execution, context| {
+                let cancelled = execution.cancel_held(fence, reason, context.now, context.effects)?;
+                Ok(shown(cancelled, execution, execution.ended_by(fence)))
             })
             .await
     }
