@@ -4,7 +4,7 @@
 //! A reading remembers which queues it found in each partition. The next one asks for states, names and those queues at
 //! once, and a second time only for queues that have appeared since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use ff_core::execution::Execution;
@@ -22,6 +22,8 @@ const READS_AT_ONCE: usize = 16;
 const WALKS_AT_ONCE: usize = 4;
 /// Entries that a store walks through for one read, so that several readers share the work and none is busy for long.
 const WALKED_AT_ONCE_MAX: u64 = 2 * limits::COUNTED_MAX;
+/// A partition counts this part of its share more than its share at first.
+const SHARE_PARTS: u64 = 10;
 /// Queues of one partition that are looked at.
 const QUEUES_MAX: usize = 1_000;
 /// Entries of all queues of one partition that a store walks through for one reading.
@@ -50,13 +52,36 @@ enum Question {
     Queue(IndexName, u64),
 }
 
+/// A partition and its queues.
+type QueuesOf = (Partition, Vec<IndexName>);
+
+/// A lane, and the kind of work where workers ask for it by kind.
+type Place = (String, Option<String>);
+
+/// What partitions stopped counting although the sum could still have been shown as it is.
+#[derive(Default)]
+struct Further {
+    states: BTreeSet<PublicState>,
+    places: BTreeSet<Place>,
+}
+
+impl Further {
+    fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.places.is_empty()
+    }
+
+    fn concerns(&self, queue: &IndexName) -> bool {
+        index::QueueName::parse(queue).is_some_and(|queue| self.places.contains(&(queue.lane, queue.kind)))
+    }
+}
+
 /// The counts of some questions, or of several partitions.
 #[derive(Default)]
 struct Counted {
     states: BTreeMap<PublicState, Count>,
-    waiting: BTreeMap<(String, Option<String>), (Count, Option<i64>)>,
+    waiting: BTreeMap<Place, (Count, Option<i64>)>,
     /// The queues that there are, where they were asked for.
-    queues: Vec<(Partition, Vec<IndexName>)>,
+    queues: Vec<QueuesOf>,
     at: i64,
 }
 
@@ -72,19 +97,11 @@ impl Counts {
     }
 
     async fn count_namespace(&self, namespace: &str) -> Result<GetCountsOutcome> {
-        let sum = if self.counts_for_free() {
-            self.count_partitions(namespace, u64::MAX - 1).await?
-        } else {
-            // A sum past the limit is shown as the limit, and most executions are spread evenly: each partition counts
-            // twice its share first. Only where they are not spread so do all count further.
-            let share = (2 * limits::COUNTED_MAX).div_ceil(u64::from(self.transactor.partitions().flow));
-            let share = share.min(limits::COUNTED_MAX);
-            let quick = self.count_partitions(namespace, share).await?;
-            match share < limits::COUNTED_MAX && quick.stopped_too_soon() {
-                true => self.count_partitions(namespace, limits::COUNTED_MAX).await?,
-                false => quick,
-            }
-        };
+        let mut sum = self.count_partitions(namespace, self.first_limit()).await?;
+        let further = sum.take_stopped_too_soon();
+        if !further.is_empty() {
+            sum.add(self.count_further(namespace, &further, &sum.queues).await?);
+        }
         let states = sum.states.into_iter().map(|(state, count)| (state, self.shown(count))).collect();
         let waiting = sum.waiting.into_iter().map(|((lane, kind), (count, next_created_at))| WaitingCount {
             lane,
@@ -107,6 +124,27 @@ impl Counts {
         self.transactor.store().counts_for_free()
     }
 
+    /// How far each partition counts at first. A sum past the limit is shown as the limit, and most executions are spread
+    /// evenly: a little more than its share of the limit is enough.
+    fn first_limit(&self) -> u64 {
+        if self.counts_for_free() {
+            return u64::MAX - 1;
+        }
+        let share = limits::COUNTED_MAX.div_ceil(u64::from(self.transactor.partitions().flow));
+        (share + share.div_ceil(SHARE_PARTS)).min(limits::COUNTED_MAX)
+    }
+
+    /// Counts again, up to the limit in each partition, what is not spread evenly.
+    async fn count_further(&self, namespace: &str, further: &Further, queues: &[QueuesOf]) -> Result<Counted> {
+        let questions = queues.iter().map(|(partition, queues)| {
+            let states = further.states.iter().map(|state| Question::State(*state, limits::COUNTED_MAX));
+            let places = queues.iter().filter(|queue| further.concerns(queue));
+            let all = states.chain(self.about_queues(places, queues.len(), limits::COUNTED_MAX));
+            (*partition, all.collect())
+        });
+        self.ask(namespace, questions.collect()).await
+    }
+
     /// The sum over all partitions, each of which counts up to the limit.
     async fn count_partitions(&self, namespace: &str, limit: u64) -> Result<Counted> {
         let mut known = BTreeMap::new();
@@ -120,15 +158,15 @@ impl Counts {
         }
         let mut sum = self.ask(namespace, questions).await?;
         let mut appeared = Vec::new();
-        for (partition, queues) in std::mem::take(&mut sum.queues) {
-            let known = &known[&partition];
+        for (partition, queues) in &sum.queues {
+            let known = &known[partition];
             let new = queues.iter().filter(|queue| known.binary_search(queue).is_err());
             let questions: Vec<Question> = self.about_queues(new, queues.len(), limit).collect();
             if !questions.is_empty() {
-                appeared.push((partition, questions));
+                appeared.push((*partition, questions));
             }
-            if *known != queues {
-                self.known.remember(namespace, partition, queues);
+            if known != queues {
+                self.known.remember(namespace, *partition, queues.clone());
             }
         }
         sum.add(self.ask(namespace, appeared).await?);
@@ -251,16 +289,22 @@ impl Counted {
         self.at = self.at.max(other.at);
     }
 
-    fn add_waiting(&mut self, place: (String, Option<String>), count: Count, oldest: Option<i64>) {
+    fn add_waiting(&mut self, place: Place, count: Count, oldest: Option<i64>) {
         let (sum, oldest_known) = self.waiting.entry(place).or_default();
         *sum = sum.plus(count);
         *oldest_known = oldest_known.iter().copied().chain(oldest).min();
     }
 
-    /// Whether a partition stopped counting although the sum could still have been shown as it is.
-    fn stopped_too_soon(&self) -> bool {
+    /// Takes out what partitions stopped counting although the sum could still have been shown as it is.
+    fn take_stopped_too_soon(&mut self) -> Further {
         let too_soon = |count: &Count| count.more && count.value < limits::COUNTED_MAX;
-        self.states.values().any(too_soon) || self.waiting.values().any(|(count, _)| too_soon(count))
+        let states: BTreeSet<_> =
+            self.states.iter().filter(|(_, count)| too_soon(count)).map(|(one, _)| *one).collect();
+        let places: BTreeSet<_> =
+            self.waiting.iter().filter(|(_, (count, _))| too_soon(count)).map(|(one, _)| one.clone()).collect();
+        self.states.retain(|state, _| !states.contains(state));
+        self.waiting.retain(|place, _| !places.contains(place));
+        Further { states, places }
     }
 }
 

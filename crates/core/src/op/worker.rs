@@ -15,8 +15,8 @@ use crate::op::parts::{self, Renewal, RenewalOutcome};
 use crate::op::view::Task;
 use crate::op::{
     CancelExecutionArgs, CancelExecutionOutcome, ClaimArgs, ClaimMode, ClaimOutcome, CompleteArgs, CompleteOutcome,
-    DelayArgs, DelayOutcome, FailArgs, Minting, ParkArgs, ParkOutcome, SuspendArgs, SuspendOutcome, WaitChildrenArgs,
-    WaitChildrenOutcome, operation,
+    ContinueAsNewArgs, ContinueAsNewOutcome, DelayArgs, DelayOutcome, FailArgs, Minting, ParkArgs, ParkOutcome,
+    SuspendArgs, SuspendOutcome, WaitChildrenArgs, WaitChildrenOutcome, operation,
 };
 use crate::tool::ToolDefinition;
 use crate::worker::{WorkerView, check_kinds, check_lanes, check_tools};
@@ -263,6 +263,8 @@ pub enum ExchangeEnding {
     Suspend(Box<SuspendArgs>),
     /// As `park` does.
     Park(ParkArgs),
+    /// As `continue_as_new` does.
+    ContinueAsNew(ContinueAsNewArgs),
     /// As `cancel_execution` does; with the fence of its holder.
     Cancel(CancelExecutionArgs),
 }
@@ -332,6 +334,8 @@ pub enum ExchangeEnded {
     Suspend(SuspendOutcome),
     /// As `park` answers.
     Park(ParkOutcome),
+    /// As `continue_as_new` answers.
+    ContinueAsNew(ContinueAsNewOutcome),
     /// As `cancel_execution` answers.
     Cancel(CancelExecutionOutcome),
     /// It was refused, or could not be done.

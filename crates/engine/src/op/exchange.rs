@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ff_core::op::{
-    CancelExecution, Claim, ClaimArgs, Complete, Delay, Exchange, ExchangeArgs, ExchangeClaimed, ExchangeEnded,
-    ExchangeEnding, ExchangeOutcome, Fail, Operation, Park, Suspend, WaitChildren,
+    CancelExecution, Claim, ClaimArgs, Complete, ContinueAsNew, Delay, Exchange, ExchangeArgs, ExchangeClaimed,
+    ExchangeEnded, ExchangeEnding, ExchangeOutcome, Fail, Operation, Park, Suspend, WaitChildren,
 };
 use ff_core::{Error, LeaseId, Result};
 use futures_util::future::{Either, join, join_all, select};
@@ -146,6 +146,9 @@ impl Rooms {
             }
             ExchangeEnding::Suspend(args) => self.carry_out::<Suspend>(caller, *args).await.map(ExchangeEnded::Suspend),
             ExchangeEnding::Park(args) => self.carry_out::<Park>(caller, args).await.map(ExchangeEnded::Park),
+            ExchangeEnding::ContinueAsNew(args) => {
+                self.carry_out::<ContinueAsNew>(caller, args).await.map(ExchangeEnded::ContinueAsNew)
+            }
             ExchangeEnding::Cancel(args) if args.fence.is_none() => {
                 Err(Error::invalid("fence", "must be that of the lease that ends"))
             }

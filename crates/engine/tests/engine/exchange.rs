@@ -219,3 +219,16 @@ async fn a_registered_worker_gets_no_more_than_it_runs_at_once() {
     assert_eq!(h.refused::<Claim>(claim).await, Code::WorkerAtCapacity);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_begins_anew_may_come_back_with_the_same_call() {
+    let h = Harness::start().await;
+    let task = claim_many(&h, 1).await.remove(0);
+    let again = json!({ "continue_as_new": { "execution_id": task.execution_id, "fence": task.fence, "input": { "page": 2 } } });
+    let answer = exchange(&h, vec![again], Vec::new(), Some(json!({ "max_tasks": 1 }))).await;
+    assert!(matches!(&answer.end[0], ExchangeEnded::ContinueAsNew(begun) if begun.generation == 1), "{answer:?}");
+    let next = answer.claim.unwrap().tasks.remove(0);
+    assert_eq!((next.execution_id, next.generation), (task.execution_id, 1));
+    assert_eq!(next.input.unwrap().bytes, r#"{"page":2}"#);
+    h.finish().await;
+}

@@ -254,7 +254,7 @@ impl ClaimedTask {
             entries: Vec::new(),
             first_number: None,
         };
-        self.end_alone::<ContinueAsNew>(args).await
+        self.end::<ContinueAsNew>(args).await
     }
 
     pub(crate) async fn end_with_children(&self) -> Result<WaitChildrenOutcome> {

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use ff_core::op::{
-    CancelExecution, Complete, Delay, ExchangeEnded, ExchangeEnding, Fail, Operation, Park, Suspend, WaitChildren,
+    CancelExecution, Complete, ContinueAsNew, Delay, ExchangeEnded, ExchangeEnding, Fail, Operation, Park, Suspend,
+    WaitChildren,
 };
 use ff_engine::{Engine, Serves};
 use tokio::sync::OwnedSemaphorePermit;
@@ -53,6 +54,7 @@ endings! {
     Delay as Delay;
     WaitChildren as WaitChildren;
     Park as Park;
+    ContinueAsNew as ContinueAsNew;
     CancelExecution as Cancel;
 }
 

@@ -156,7 +156,7 @@ impl Config {
         }
     }
 
-    /// The whole configuration in TOML, without its secrets.
+    /// The whole configuration in TOML, without its secrets; a last comment names the settings that are not set.
     pub fn redacted(&self) -> String {
         let hide = |secret: &Option<String>| secret.as_ref().map(|_| "[redacted]".to_owned());
         let shown = Settings {
@@ -168,7 +168,11 @@ impl Config {
             allowed_hosts: self.allowed_hosts.clone(),
             ..self.effective.clone()
         };
-        toml::to_string(&shown).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
+        let set = toml::to_string(&shown).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"));
+        let is_set = |name: &str| set.lines().any(|line| line.split(" = ").next() == Some(name));
+        let names = Settings::VARIABLES.iter().filter_map(|variable| variable.strip_prefix("FF_"));
+        let unset: Vec<String> = names.map(str::to_lowercase).filter(|name| !is_set(name)).collect();
+        format!("{set}# not set: {}\n", unset.join(", "))
     }
 }
 
@@ -409,6 +413,9 @@ mod tests {
         assert_eq!(config.api_tokens, [TokenDigest::of("canary-token-of-16")]);
         assert!(!config.redacted().contains("canary"), "{}", config.redacted());
         assert!(config.redacted().contains("listen = \"127.0.0.1:7171\""));
+        let unset = config.redacted().lines().last().unwrap().to_owned();
+        assert!(unset.starts_with("# not set: ") && unset.contains("flow_partitions"), "{unset}");
+        assert!(!unset.contains("listen"), "{unset}");
         let both = Settings { api_token: Some("x".into()), ..settings };
         assert!(why(both).contains("exclude"));
     }

@@ -29,7 +29,7 @@ macro_rules! settings {
                 Self { $( $name: self.$name.or(weaker.$name), )* }
             }
 
-            const VARIABLES: &[&str] = &[ $( $env, )* ];
+            pub(super) const VARIABLES: &[&str] = &[ $( $env, )* ];
         }
     };
 }
