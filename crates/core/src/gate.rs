@@ -65,13 +65,9 @@ impl fmt::Display for Gate<'_> {
     }
 }
 
-/// Most gates are shorter than this.
-const LIST_RESERVE: usize = 32;
-
 /// Adds a gate, or the mark of an estimate, to a list of gates.
 pub(crate) fn enlist(list: &mut String, gate: impl fmt::Display) {
     let comma = if list.is_empty() { "" } else { "," };
-    list.reserve(LIST_RESERVE);
     write!(list, "{comma}{gate}").expect("a string takes whatever is written");
 }
 

@@ -90,6 +90,20 @@ pub(crate) fn random_bytes(env: &dyn Env) -> [u8; limits::SECRET_MIN_BYTES] {
     bytes
 }
 
+/// Lets every task run that is ready now.
+pub(crate) async fn let_others_run() {
+    let mut polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        // A task that wakes itself goes behind those that wait for their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Runs a future, but not longer than this; `None` when the time is up.
 pub(crate) fn within<T>(
     env: &Arc<dyn Env>,

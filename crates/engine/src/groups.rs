@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use ff_core::{Code, Error, Result};
 use tokio::sync::oneshot;
 
+use crate::env;
+
 /// Namespace and name of the document.
 pub(crate) type Name = (String, String);
 
@@ -59,8 +61,14 @@ impl<R, T> Groups<R, T> {
         }
     }
 
-    /// The next requests to commit; with none left the queue is closed.
-    pub(crate) fn take(&self, name: &Name) -> Vec<Waiting<R, T>> {
+    /// The next requests to commit; with none left the queue is closed. Tasks that are ready to run may ask first: many
+    /// are woken by one answer, and come one after the other.
+    pub(crate) async fn next(&self, name: &Name) -> Vec<Waiting<R, T>> {
+        env::let_others_run().await;
+        self.take(name)
+    }
+
+    fn take(&self, name: &Name) -> Vec<Waiting<R, T>> {
         let mut groups = self.0.lock().expect("no holder of this lock panics");
         let Some(queue) = groups.get_mut(name) else { return Vec::new() };
         let count = queue.len().min(TOGETHER_MAX);

@@ -67,7 +67,7 @@ impl Providers {
         let (namespace, name) = (&provider.0, &provider.1);
         let partition = self.transactor.partitions().quota_partition(namespace, name);
         loop {
-            let waiting = self.groups.take(&provider);
+            let waiting = self.groups.next(&provider).await;
             if waiting.is_empty() {
                 return;
             }

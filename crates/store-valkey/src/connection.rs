@@ -34,6 +34,9 @@ const QUEUE: usize = 4_096;
 const GROUP: usize = 512;
 /// Of those who were just answered, one in so many is waited for before the next write.
 const SHARE: usize = 3;
+/// A request that comes by itself lets others that are ready come along: one answer may have woken several callers, as that
+/// of a commit which their requests shared.
+const TOGETHER_MIN: usize = 2;
 /// After a failed attempt to connect, requests are refused this long before the next attempt.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
@@ -461,7 +464,7 @@ impl Session {
         let mut look = std::pin::pin!(sleep_until(Instant::now() + patience));
         loop {
             if !waiting.is_empty() && self.waits == 0 {
-                gather(requests, waiting, self.delivered.div_ceil(SHARE)).await;
+                gather(requests, waiting, self.delivered.div_ceil(SHARE).max(TOGETHER_MIN)).await;
                 self.enqueue(waiting);
                 let deadline = Instant::now() + self.dialer.options.request_timeout;
                 match timeout_at(deadline, self.stream.write_all(&self.outbox)).await {

@@ -174,8 +174,8 @@ export class Worker {
   }
 
   #registration(): RenewerData["registration"] {
-    const { workerId: worker_id = "typescript", version, tools } = this.#options;
-    return { ...this.#asks(), ...present({ version, tools }), worker_id, capacity: this.#concurrency, nonce: uuid7(), ...this.#client.connection.scope };
+    const { workerId: worker_id = "typescript", version, tools, prefetch = 0 } = this.#options;
+    return { ...this.#asks(), ...present({ version, tools }), worker_id, capacity: this.#concurrency + prefetch, nonce: uuid7(), ...this.#client.connection.scope };
   }
 
   /** Fields that a registration and a claim have in common. */

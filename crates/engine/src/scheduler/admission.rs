@@ -193,7 +193,7 @@ impl Scheduler {
     /// so that each claim sees what was acknowledged before it.
     async fn serve_budget_reads(&self, partition: Partition, place: Name) {
         loop {
-            let waiting = self.memory.budget_reads.take(&place);
+            let waiting = self.memory.budget_reads.next(&place).await;
             if waiting.is_empty() {
                 return;
             }

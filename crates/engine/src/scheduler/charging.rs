@@ -34,7 +34,7 @@ impl Scheduler {
     async fn commit_charges(&self, root: Name) {
         let partition = self.transactor.partitions().budget_partition(&root.0, &root.1);
         loop {
-            let waiting = self.memory.charges.take(&root);
+            let waiting = self.memory.charges.next(&root).await;
             if waiting.is_empty() {
                 return;
             }

@@ -131,7 +131,7 @@ impl Scheduler {
     async fn serve_key(&self, name: Name) {
         let partition = self.transactor.partitions().concurrency_partition(&name.0, &name.1);
         loop {
-            let waiting = self.memory.concurrency_keys.take(&name);
+            let waiting = self.memory.concurrency_keys.next(&name).await;
             if waiting.is_empty() {
                 return;
             }

@@ -101,7 +101,7 @@ impl Scheduler {
         let partition = self.transactor.partitions().quota_partition(namespace, name);
         let index = index::blocked(namespace, &Gate::Quota(name).to_string());
         loop {
-            let waiting = self.memory.quotas.take(&quota);
+            let waiting = self.memory.quotas.next(&quota).await;
             if waiting.is_empty() {
                 return;
             }

@@ -74,7 +74,7 @@ class Worker:
         }
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"instance_id": self.instance_id, "nonce": mint()}
-        said = {"worker_id": name, "capacity": concurrency, "version": version}
+        said = {"worker_id": name, "capacity": concurrency + prefetch, "version": version}
         #: What agents are told about its kinds, from `tool`.
         described = {"tools": [dict(tool) for tool in tools]}
         self._registration = {**self._asks, **own, **said, **described}
