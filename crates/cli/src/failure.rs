@@ -189,7 +189,9 @@ fn next_step(code: Code) -> Option<&'static str> {
         Code::Invalid => "`--help` says what the command takes.",
         Code::Unavailable => "Check the address, and that the store behind it runs.",
         Code::RouteNotFound => "`ff call --list` lists the operations.",
-        Code::Unauthenticated => "Give a token with --token, --token-file, FF_TOKEN or a profile.",
+        Code::Unauthenticated => {
+            "The token is missing or not valid here: --token, --token-file, FF_TOKEN or a profile gives one."
+        }
         Code::Forbidden => "Use a token with a stronger role; `ff token create` makes one.",
         Code::DefinitionConflict => "Choose another name, or change the one that is there.",
         _ => return None,

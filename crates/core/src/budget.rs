@@ -343,7 +343,10 @@ impl Budget {
             let (current, limit) = (self.taken(dimension), self.hard(dimension));
             let answer = ReportUsageResult::HardBreach { dimension: dimension.clone(), current, limit };
             passing.iter().for_each(|dimension| self.passed_hard(dimension, now));
-            self.exhausted.extend(passing);
+            // What is only held may come back: it takes room while it is held, and exhausts nothing.
+            let spent = |dimension: &String| over(self.hard(dimension), self.used(dimension) + usage[dimension]);
+            let spent: Vec<String> = passing.into_iter().filter(spent).collect();
+            self.exhausted.extend(spent);
             // A dimension is exhausted until something leaves the window: this part does, if nothing else.
             self.newest_part(now);
             return Ok(answer);

@@ -115,7 +115,7 @@ impl Document for StepRecord {
 
 /// An entry as a lease holder records it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepEntry {
     /// Its name in the program, 1 to 128 bytes.
     pub name: String,
@@ -167,6 +167,7 @@ pub struct StepEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
 }
+crate::newer::open_struct!(StepEntry);
 
 impl StepEntry {
     /// The bytes of the result, if any.
@@ -435,7 +436,7 @@ impl<'a> NewEntries<'a> {
 
 /// Findings of the holder about its journal while the function ran, sent with an ending.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct RunNotes {
     /// Entries of the journal that the run never asked for: the program no longer has these steps. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -444,6 +445,7 @@ pub struct RunNotes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps_changed: Vec<StepIdentity>,
 }
+crate::newer::open_struct!(RunNotes);
 
 impl RunNotes {
     /// Refuses too many steps, and names that no step can have.

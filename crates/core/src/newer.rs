@@ -142,7 +142,8 @@ macro_rules! open_enum {
 }
 pub(crate) use open_enum;
 
-/// Lets a struct that refuses unknown fields pass over them in answers. Its derived code is `remote = "Self"`.
+/// Lets a struct that refuses unknown fields pass over them in answers, and has it read from JSON objects alone. Its derived
+/// code is `remote = "Self"`.
 macro_rules! open_struct {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -160,7 +161,7 @@ macro_rules! open_struct {
 }
 pub(crate) use open_struct;
 
-/// Reads a struct; in an answer without the fields that it does not know.
+/// Reads a struct: JSON has it as an object, and in an answer the fields that it does not know are passed over.
 pub(crate) struct Fields<D>(pub(crate) D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Fields<D> {
@@ -176,7 +177,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Fields<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, KnownFields { fields, inner: visitor })
+        let known = KnownFields { fields, inner: visitor };
+        match self.0.is_human_readable() {
+            // A derived reader takes the items of a JSON array for its fields, in their order: an empty array for a filter
+            // would be a filter that everything fits.
+            true => self.0.deserialize_map(known),
+            false => self.0.deserialize_struct(name, fields, known),
+        }
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {

@@ -37,7 +37,7 @@ pub const RESERVED_PREFIX: &str = "flowfabric_";
 
 /// A worker's definition of a kind that agents may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolDefinition {
     /// The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`.
     pub kind: String,
@@ -67,6 +67,7 @@ pub struct ToolDefinition {
     #[serde(default, skip_serializing_if = "TaskSupport::is_optional")]
     pub tasks: TaskSupport,
 }
+crate::newer::open_struct!(ToolDefinition);
 
 impl ToolDefinition {
     /// Refuses names that no agent could call, and schemas that arguments cannot be checked against.

@@ -15,7 +15,7 @@ pub(crate) struct Opened {
     #[serde(with = "places")]
     pub(crate) places: Vec<Partition>,
     pub(crate) count: u64,
-    /// How many slots the gate had taken back by then.
+    /// See [`GateDocument::given_back`], by then.
     pub(crate) given_back: u64,
     /// The smallest estimates that were waited with by then.
     #[serde(default, skip_serializing_if = "Amounts::is_empty")]
@@ -38,6 +38,11 @@ mod places {
 }
 
 impl Opened {
+    /// The same places, for so many times as many.
+    pub(crate) fn times(self, times: u64) -> Self {
+        Self { count: self.count.saturating_mul(times), ..self }
+    }
+
     /// Takes over the memory of a gate that admits this many.
     pub(crate) fn take<G: GateDocument>(gate: &mut G, count: u64, config: &PartitionConfig) -> Self {
         let given_back = gate.given_back();
@@ -57,8 +62,12 @@ pub(crate) trait GateDocument: ff_core::Indexed {
     fn parked(&mut self) -> &mut Parked;
     /// How many can run now.
     fn room(&self, now: i64) -> u64;
-    /// How many slots were given back so far.
+    /// A number that changes with every slot that is given back.
     fn given_back(&self) -> u64;
+    /// Whether those that wait can be expected to find room.
+    fn is_worth_waking(&self) -> bool {
+        true
+    }
     /// An execution waits with this estimate. Says whether there is still no room for it.
     fn await_room(&mut self, _: &Amounts) -> bool {
         false
@@ -78,8 +87,12 @@ impl GateDocument for Budget {
     fn room(&self, _: i64) -> u64 {
         self.release_count()
     }
+    /// A budget has no slots: what is left of it says whether something came back.
     fn given_back(&self) -> u64 {
-        0
+        self.release_count()
+    }
+    fn is_worth_waking(&self) -> bool {
+        Budget::is_worth_waking(self)
     }
     fn await_room(&mut self, estimate: &Amounts) -> bool {
         Budget::await_room(self, estimate)

@@ -43,13 +43,13 @@ async fn open_any(url: &str) -> Result<Arc<dyn Store>> {
 fn scheme(url: &str) -> Result<&str> {
     let (scheme, _) = url
         .split_once("://")
-        .ok_or_else(|| StoreError::Config("the address has no scheme, such as sqlite://./flowfabric.db".into()))?;
+        .ok_or_else(|| StoreError::Config("the address has no scheme; a store's begins with sqlite://, postgres:// or valkey://, a server's with http:// or https://".into()))?;
     Ok(scheme)
 }
 
 fn unknown(scheme: &str) -> StoreError {
     StoreError::Config(format!(
-        "the scheme {scheme:?} names no store; known are memory, sqlite, valkey, valkeys and postgres"
+        "the scheme {scheme:?} names no store; known are memory, sqlite, valkey, valkeys and postgres, and http and https for a server"
     ))
 }
 

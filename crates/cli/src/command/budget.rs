@@ -352,10 +352,15 @@ async fn update(session: &Session, update: Update) -> Result<()> {
         on_hard: update.on_hard,
         on_soft: update.on_soft,
         reset_interval_ms: update.reset,
-        calendar: calendar(update.calendar, update.time_zone),
         rolling_ms: update.rolling,
         ..Default::default()
     };
+    if update.calendar.is_some() || update.time_zone.is_some() {
+        // Neither is the unit nor the time zone that is not named.
+        let known = session.client.budget(&update.name).await?.definition.calendar;
+        let unit = update.calendar.or(known.as_ref().map(|window| window.unit));
+        args.calendar = calendar(unit, update.time_zone.or(known.map(|window| window.time_zone)));
+    }
     if !update.limits.is_empty() {
         // A limit that is not named stays, also within a dimension.
         let known = session.client.budget(&update.name).await?.definition.dimensions;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use flowfabric::op::{CreateBulk, create_bulk, list_bulk};
 use flowfabric::{BulkAction, BulkId, BulkState, BulkView};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{self, Failure, Result};
 use crate::input;
 use crate::output::{Cell, Colour, Output, Style, Table};
 use crate::progress::Bar;
@@ -188,7 +188,7 @@ pub(crate) async fn run(session: Session, arguments: Arguments) -> Result<()> {
 /// Begins a job, if the person at the terminal agrees, and follows it to its end.
 async fn begin(session: Session, job: &Job, args: create_bulk::Args) -> Result<()> {
     if !job.dry_run && !job.yes && !agreed(&session, &args).await? {
-        return Err(Failure::usage("nothing was changed"));
+        return Err(Failure::new(failure::NOT_CONFIRMED, "not_confirmed", "nothing was changed"));
     }
     let begun = session.client.call::<CreateBulk>(args).await?;
     if job.no_wait {

@@ -14,7 +14,7 @@ use crate::span;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ff quota create model-api --requests 60 --window 60
+  ff quota create model-api --requests 60 --window 1m
   ff quota get model-api
   ff quota ls")]
 pub(crate) struct Arguments {
@@ -27,7 +27,7 @@ enum Verb {
     /// Create a quota; the same definition again is the same quota
     #[command(after_help = "\
 Examples:
-  ff quota create model-api --requests 60 --window 60
+  ff quota create model-api --requests 60 --window 1m
   ff quota create gpu --concurrent 4 --jitter 200ms")]
     Create(Create),
     /// List quotas
@@ -59,8 +59,8 @@ struct Update {
     /// Attempts that may start within the window; 0 is no limit
     #[arg(long, value_name = "COUNT")]
     requests: Option<u32>,
-    /// The sliding window
-    #[arg(long, value_name = "SECONDS")]
+    /// The sliding window, in whole seconds
+    #[arg(long, value_name = "SPAN", value_parser = window)]
     window: Option<u32>,
     /// Attempts that may run at once; 0 is no limit
     #[arg(long, value_name = "COUNT")]
@@ -77,8 +77,8 @@ struct Create {
     /// Attempts that may start within the window
     #[arg(long, value_name = "COUNT", required_unless_present = "concurrent")]
     requests: Option<u32>,
-    /// The sliding window [default: 60]
-    #[arg(long, value_name = "SECONDS")]
+    /// The sliding window, in whole seconds [default: 1m]
+    #[arg(long, value_name = "SPAN", value_parser = window)]
     window: Option<u32>,
     /// Attempts that may run at once
     #[arg(long, value_name = "COUNT")]
@@ -86,6 +86,16 @@ struct Create {
     /// Spreads the reopening of parked work
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     jitter: Option<i64>,
+}
+
+/// Reads a window: a span, or a bare number of seconds.
+fn window(text: &str) -> std::result::Result<u32, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let ms = span::parse(text)?;
+    let seconds = u32::try_from(ms / 1_000).ok().filter(|_| ms % 1_000 == 0);
+    seconds.ok_or_else(|| "the window has whole seconds, such as 90s or 1m".to_owned())
 }
 
 /// Does what the verb says.

@@ -228,6 +228,19 @@ impl Definition {
     }
 }
 
+impl Definition {
+    /// When it runs from now on: an expression keeps its time zone unless another one is named.
+    fn spec_upon(&self, known: ScheduleSpec) -> ScheduleSpec {
+        match self.spec() {
+            Some(spec) if spec.cron.is_some() => {
+                ScheduleSpec { time_zone: spec.time_zone.clone().or(known.time_zone), ..spec }
+            }
+            Some(spec) => spec,
+            None => ScheduleSpec { time_zone: self.zone.clone().or(known.time_zone.clone()), ..known },
+        }
+    }
+}
+
 /// Changes what is named, and only if nobody else changes the schedule meanwhile.
 async fn update(session: &Session, change: Update) -> Result<ScheduleSummary> {
     let Update { name, kind, definition } = change;
@@ -243,7 +256,7 @@ async fn update(session: &Session, change: Update) -> Result<ScheduleSummary> {
         name,
         namespace: None,
         expected_revision: Some(now.revision),
-        spec: definition.spec().unwrap_or(now.spec),
+        spec: definition.spec_upon(now.spec),
         starts_at: definition.starts.or(now.starts_at),
         ends_at: definition.ends.or(now.ends_at),
         jitter_ms: Some(definition.jitter.unwrap_or(now.jitter_ms)),

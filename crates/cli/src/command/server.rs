@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ff_core::Code;
 use ff_server::{Config, ConfigError, LogFormat, Server, Settings};
 use tracing_subscriber::EnvFilter;
 
@@ -87,7 +88,11 @@ async fn serve(config: Config) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            tracing::error!(%error, advice = error.code.advice(), "the server cannot start");
+            // The error says what is wrong with the setting; there is no field of a request to name.
+            match error.code {
+                Code::Invalid => tracing::error!(%error, "the server cannot start"),
+                code => tracing::error!(%error, advice = code.advice(), "the server cannot start"),
+            }
             ExitCode::from(error.code.class().exit_code())
         }
     }

@@ -187,7 +187,8 @@ fn cannot_start(error: ff_core::Error, arguments: &Arguments) -> Failure {
 
 fn start_logs(level: &str) -> Result<()> {
     let filter = EnvFilter::try_new(level).map_err(|error| Failure::usage(format!("--log-level: {error}")))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     Ok(())
 }
 

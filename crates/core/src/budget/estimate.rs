@@ -90,12 +90,24 @@ impl Budget {
         if self.fits(dimension, awaited) { awaited } else { 1 }
     }
 
-    /// Whether an estimate that is waited with fits and did not before.
+    /// Whether the smallest estimate that is waited with fits more often than before: those that were woken for the room
+    /// that was there may not have taken it yet.
     pub(super) fn has_room_since(&self, before: &Budget) -> bool {
         before
             .awaited
             .iter()
-            .any(|(dimension, wanted)| self.fits(dimension, *wanted) && !before.fits(dimension, *wanted))
+            .any(|(dimension, wanted)| self.times(dimension, *wanted) > before.times(dimension, *wanted))
+    }
+
+    /// Whether something that is waited with fits, or it is not known with how much is waited.
+    pub fn is_worth_waking(&self) -> bool {
+        self.awaited.is_empty() || self.awaited.iter().any(|(dimension, wanted)| self.fits(dimension, *wanted))
+    }
+
+    /// How often an amount fits.
+    fn times(&self, dimension: &str, wanted: i64) -> i64 {
+        let binds = self.definition.enforcement == Enforcement::Enforce;
+        self.left(dimension).filter(|_| binds).map_or(i64::MAX, |left| left / wanted.max(1))
     }
 
     /// When an estimate that is waited with fits into a rolling window, if nothing more is spent.

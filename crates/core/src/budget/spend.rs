@@ -93,6 +93,11 @@ impl Budget {
         amount(&self.overrun, dimension)
     }
 
+    /// Whether a reservation was made in this very budget, and not in one of its name that was removed since.
+    pub fn counts_reservation(&self, reservation: &Reservation) -> bool {
+        reservation.counted_in.get(&self.name).is_some_and(|counted| counted.incarnation == self.incarnation)
+    }
+
     /// The amount of a dimension that is used and held in this window; limits are compared with it.
     pub fn taken(&self, dimension: &str) -> i64 {
         self.used(dimension) + self.reserved(dimension)

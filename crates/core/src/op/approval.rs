@@ -226,3 +226,54 @@ impl SignalWaitpointArgs {
         self.clone().for_execution(ExecutionId::default()).validate()
     }
 }
+
+operation! {
+    /// Reads the question that a waitpoint is for. Its token is all the authority it takes, also on a server that asks for
+    /// API tokens, so that the page of a link can show people what they decide.
+    ReadQuestion(ReadQuestionArgs) -> ReadQuestionOutcome,
+    "read_question" Post "/v1/signals/{waitpoint_id}/question" Reader waitpoint_token
+}
+
+/// The arguments of `read_question`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadQuestionArgs {
+    /// The waitpoint.
+    pub waitpoint_id: WaitpointId,
+    /// The waitpoint's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
+}
+
+/// The answer to `read_question`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReadQuestionOutcome {
+    /// Whether the waitpoint still takes an answer.
+    pub open: bool,
+    /// The execution that asks.
+    pub execution_id: ExecutionId,
+    /// The kind of its work.
+    pub kind: String,
+    /// Why it waits, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<SuspendReason>,
+    /// The question for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// A detail of the wait, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The JSON schema of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<JsonText>,
+    /// The people the question is for.
+    pub assignees: Vec<String>,
+    /// Since when it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<i64>,
+    /// When it gives up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<i64>,
+    /// The names of the signals that count; any when empty. `reject` ends it in any case.
+    pub signals: Vec<String>,
+}

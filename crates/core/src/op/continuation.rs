@@ -22,7 +22,7 @@ operation! {
 
 /// The arguments of `continue_as_new`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ContinueAsNewArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -44,6 +44,7 @@ pub struct ContinueAsNewArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
 }
+crate::newer::open_struct!(ContinueAsNewArgs);
 
 /// The answer to `continue_as_new`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -25,7 +25,7 @@ operation! {
 
 /// The arguments of `complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct CompleteArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -50,6 +50,7 @@ pub struct CompleteArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunNotes>,
 }
+crate::newer::open_struct!(CompleteArgs);
 
 /// The answer to `complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,7 +95,7 @@ operation! {
 
 /// The arguments of `fail`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct FailArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -124,6 +125,7 @@ pub struct FailArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunNotes>,
 }
+crate::newer::open_struct!(FailArgs);
 
 impl FailArgs {
     /// The journal entries that the call brings along.
@@ -154,7 +156,7 @@ operation! {
 
 /// The arguments of `delay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct DelayArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -173,6 +175,7 @@ pub struct DelayArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
 }
+crate::newer::open_struct!(DelayArgs);
 
 /// The answer to `delay`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -206,7 +209,7 @@ operation! {
 
 /// The arguments of `wait_children`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct WaitChildrenArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -228,6 +231,7 @@ pub struct WaitChildrenArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
 }
+crate::newer::open_struct!(WaitChildrenArgs);
 
 impl WaitChildrenArgs {
     /// The bytes of the continuation, if any.
@@ -271,7 +275,7 @@ operation! {
 
 /// The arguments of `suspend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct SuspendArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -330,6 +334,7 @@ pub struct SuspendArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
 }
+crate::newer::open_struct!(SuspendArgs);
 
 /// The answer to `suspend`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -113,7 +113,7 @@ operation! {
 
 /// The arguments of `park`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ParkArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -137,10 +137,11 @@ pub struct ParkArgs {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<StepQuestion>,
 }
+crate::newer::open_struct!(ParkArgs);
 
 /// A wait for an instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[schemars(rename = "ParkSleep")]
 pub struct SleepWait {
     /// The journal entry that the wait ends.
@@ -155,10 +156,11 @@ pub struct SleepWait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 }
+crate::newer::open_struct!(SleepWait);
 
 /// A wait for a signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[schemars(rename = "ParkSignal")]
 pub struct SignalWait {
     /// The journal entry that the wait ends. The waitpoint's id derives from it.
@@ -170,10 +172,11 @@ pub struct SignalWait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<i64>,
 }
+crate::newer::open_struct!(SignalWait);
 
 /// A wait for a child.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[schemars(rename = "ParkChild")]
 pub struct ChildWait {
     /// The journal entry that the wait ends.
@@ -181,10 +184,11 @@ pub struct ChildWait {
     /// The child, which this execution spawned.
     pub execution_id: ExecutionId,
 }
+crate::newer::open_struct!(ChildWait);
 
 /// A question about an entry of the journal, which `decide_step` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepQuestion {
     /// The entry.
     pub step: StepIdentity,
@@ -202,6 +206,7 @@ pub struct StepQuestion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
 }
+crate::newer::open_struct!(StepQuestion);
 
 impl StepQuestion {
     /// The question as the execution keeps it.

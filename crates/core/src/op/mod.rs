@@ -128,6 +128,7 @@ macro_rules! operations {
             list_pending_waitpoints ListPendingWaitpoints;
             get_waitpoint_token GetWaitpointToken;
             signal_waitpoint SignalWaitpoint;
+            read_question ReadQuestion;
             list_approvals ListApprovals;
             close_waitpoint CloseWaitpoint;
             list_resume_signals ListResumeSignals;

@@ -304,7 +304,7 @@ pub(crate) fn amounts(field: &str, amounts: &BTreeMap<String, i64>) -> Result<()
 
 /// One lease to renew.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Renewal {
     /// The execution it is a lease of.
     pub execution_id: ExecutionId,
@@ -314,6 +314,7 @@ pub struct Renewal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ttl_ms: Option<i64>,
 }
+crate::newer::open_struct!(Renewal);
 
 /// Refuses too many renewals, and TTLs out of range.
 pub(crate) fn renewals(field: &str, renewals: &[Renewal]) -> Result<()> {

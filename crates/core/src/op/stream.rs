@@ -44,7 +44,7 @@ pub struct AppendFramesOutcome {
 
 /// A frame to append.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct FrameRequest {
     /// The type of the frame, in the worker's own words.
     #[serde(rename = "type")]
@@ -65,6 +65,7 @@ pub struct FrameRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<FrameMode>,
 }
+crate::newer::open_struct!(FrameRequest);
 
 impl FrameRequest {
     /// The bytes of the frame, if any.

@@ -271,7 +271,7 @@ pub enum ExchangeEnding {
 
 /// A claim inside an exchange; the worker and the namespace are those of the call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExchangeClaim {
     /// The lanes to look in, at least one; they take turns at being first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -305,6 +305,7 @@ pub struct ExchangeClaim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant_ttl_ms: Option<i64>,
 }
+crate::newer::open_struct!(ExchangeClaim);
 
 /// The answer, with a result or a problem for each part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -22,7 +22,14 @@ pub const CRON_MAX_BYTES: usize = 256;
 const SEGMENTS_MAX: usize = 64;
 
 /// The names of the fields, the seconds first; an expression of five fields has none of these.
-const FIELDS: [&str; 6] = ["second", "minute", "hour", "day of month", "month", "day of week"];
+const FIELDS: [(&str, &str); 6] = [
+    ("second", "0-59"),
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day of month", "1-31"),
+    ("month", "1-12 or JAN-DEC"),
+    ("day of week", "0-7 or SUN-SAT"),
+];
 
 /// A cron expression in its zone.
 pub struct Cron {
@@ -146,11 +153,12 @@ fn refused(detail: impl std::fmt::Display) -> Error {
 }
 
 /// The field that cannot be read, found by reading each by itself.
-fn guilty_field(fields: &[&str], names: &[&str]) -> Option<Error> {
-    fields.iter().zip(names).enumerate().find_map(|(place, (field, name))| {
+fn guilty_field(fields: &[&str], names: &[(&str, &str)]) -> Option<Error> {
+    fields.iter().zip(names).enumerate().find_map(|(place, (field, (name, range)))| {
         let mut alone = vec!["*"; fields.len()];
         alone[place] = field;
         let why = read(&alone.join(" ")).err()?;
-        Some(refused(format!("has the {name} {field:?}, which is wrong: {why}")).with("cron_field", name))
+        let detail = format!("has the {name} {field:?}, which is wrong: {why} It may be {range}.");
+        Some(refused(detail).with("cron_field", name))
     })
 }

@@ -249,6 +249,7 @@ impl Ledger {
 
     fn reserve(&mut self, name: &str, request: &ReserveRequest, only_known: bool, now: i64) -> Result<Charged> {
         let key = request.id.document_key();
+        self.forget_if_made_anew(name, request, now)?;
         let mut path = path_to(&mut self.budgets, name)?;
         if !only_known {
             path.check_dimensions("amounts", &request.amounts)?;
@@ -269,6 +270,21 @@ impl Ledger {
                 Charged::Refused { refusal, ask }
             }
         })
+    }
+
+    /// A reservation in a budget that was removed and made anew under its name holds nothing there: the same key reserves
+    /// once more. The budgets above, which have stayed, get back what it held.
+    fn forget_if_made_anew(&mut self, name: &str, request: &ReserveRequest, now: i64) -> Result<()> {
+        let key = request.id.document_key();
+        let (Some(held), Some(budget)) = (self.reservations.get(&key), self.budgets.get(name)) else { return Ok(()) };
+        if budget.counts_reservation(held) {
+            return Ok(());
+        }
+        if held.state == ReservationState::Held {
+            self.end(&request.id, |path, held| path.release(held, now))?;
+        }
+        self.reservations.remove(&key);
+        Ok(())
     }
 
     /// Asks people in the commit that refuses, and remembers where the answer is waited for.

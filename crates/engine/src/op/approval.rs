@@ -4,12 +4,14 @@
 use ff_core::budget::{Budget, BudgetQuestionView};
 use ff_core::execution::Execution;
 use ff_core::op::{
-    ApprovalView, DeliverSignal, ListApprovals, ListApprovalsArgs, ListApprovalsOutcome, SignalWaitpoint,
-    SignalWaitpointArgs,
+    ApprovalView, DeliverSignal, ListApprovals, ListApprovalsArgs, ListApprovalsOutcome, ReadQuestion,
+    ReadQuestionArgs, ReadQuestionOutcome, SignalWaitpoint, SignalWaitpointArgs,
 };
-use ff_core::waitpoint::Waitpoint;
+use ff_core::token::TokenSubject;
+use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Code, Document, Error, ExecutionId, Family, JsonText, Key, Partition, Result, SignalOutcome, Suspension, index,
+    Code, Document, Error, ExecutionId, Family, JsonText, Key, Partition, Result, SignalOutcome, Suspension,
+    WaitpointId, index,
 };
 use ff_store::{Answer, IndexEntry, Query, Scan};
 
@@ -164,7 +166,10 @@ fn view(caller: &Caller, execution: &Execution) -> Option<ApprovalView> {
 
 impl Handle<SignalWaitpoint> for Rooms {
     async fn handle(&self, caller: &Caller, args: SignalWaitpointArgs) -> Result<SignalOutcome> {
-        let execution = self.execution_of(caller, &args).await?;
+        let waitpoint = self.waitpoint(&args.waitpoint_id).await?;
+        // A caller that brings no token learns nothing of other namespaces.
+        let waitpoint = waitpoint.filter(|waitpoint| args.token.is_some() || caller.sees(&waitpoint.namespace));
+        let execution = waitpoint.map(|waitpoint| waitpoint.execution);
         if execution.is_none() && args.token.is_none() {
             return Err(Error::of(Code::WaitpointNotFound).with("waitpoint_id", args.waitpoint_id));
         }
@@ -175,17 +180,48 @@ impl Handle<SignalWaitpoint> for Rooms {
     }
 }
 
+impl Handle<ReadQuestion> for Rooms {
+    async fn handle(&self, caller: &Caller, args: ReadQuestionArgs) -> Result<ReadQuestionOutcome> {
+        let found = self.waitpoint(&args.waitpoint_id).await?;
+        let reader = match &args.token {
+            Some(token) => {
+                // A token for a waitpoint that is not there is refused as all wrong tokens are, and takes as long.
+                let secrets = self.services.secrets.secrets_for(&token.0).await?;
+                let subject = found.as_ref().map(TokenSubject::from);
+                secrets.verify(&token.0, subject.as_ref(), self.transactor.now())?;
+                Caller::system()
+            }
+            None => caller.clone(),
+        };
+        let missing = || Error::of(Code::WaitpointNotFound).with("waitpoint_id", args.waitpoint_id);
+        let waitpoint = found.filter(|waitpoint| reader.sees(&waitpoint.namespace)).ok_or_else(missing)?;
+        let (execution, _) = self.transactor.visible_execution(&reader, &waitpoint.execution).await?;
+        let open = waitpoint.state != WaitpointState::Closed && !execution.is_terminal();
+        let asking = execution.suspension.as_ref().filter(|asked| open && asked.waitpoints.contains(&waitpoint.id));
+        Ok(ReadQuestionOutcome {
+            open,
+            execution_id: execution.id,
+            kind: execution.kind.clone(),
+            reason: asking.map(|asked| asked.reason),
+            question: asking.and_then(|asked| some_text(&asked.question)),
+            detail: asking.and_then(|_| some_text(&execution.blocking_detail)),
+            schema: asking.and_then(|asked| some_text(&asked.schema)).map(JsonText),
+            assignees: asking.map(|asked| asked.assignees.clone()).unwrap_or_default(),
+            since: asking.map(|asked| asked.suspended_at),
+            deadline: asking.and_then(|asked| asked.timeout_at),
+            signals: asking.map(|asked| asked.condition.required_names()).unwrap_or_default(),
+        })
+    }
+}
+
 impl Rooms {
-    /// The execution that a waitpoint belongs to. A caller that brings no token for it learns nothing of other namespaces.
-    async fn execution_of(&self, caller: &Caller, args: &SignalWaitpointArgs) -> Result<Option<ExecutionId>> {
-        let id = &args.waitpoint_id;
+    /// A waitpoint, whichever execution it belongs to.
+    async fn waitpoint(&self, id: &WaitpointId) -> Result<Option<Waitpoint>> {
         let partition = ExecutionId { partition: id.partition, uuid: id.uuid };
         if partition.check(self.transactor.partitions()).is_err() {
             return Ok(None);
         }
         let found = self.transactor.store().documents(partition.partition(), vec![Waitpoint::key_of(id)]).await?;
-        let found = found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()?;
-        let found = found.filter(|waitpoint| args.token.is_some() || caller.sees(&waitpoint.namespace));
-        Ok(found.map(|waitpoint| waitpoint.execution))
+        found.into_iter().next().flatten().map(|stored| Waitpoint::decode(&stored.body)).transpose()
     }
 }

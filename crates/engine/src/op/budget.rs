@@ -242,7 +242,8 @@ impl Handle<DeleteBudget> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
-        if !args.force {
+        let key = Budget::key_of(&namespace, &args.name);
+        if !args.force && self.transactor.find::<Budget>(partition, key.clone()).await?.is_some() {
             let what = format!("the budget {}", args.name);
             let under = format!("{}/", args.name);
             let index = index::budgets_under(&namespace, budget::root_of(&args.name));
@@ -256,7 +257,6 @@ impl Handle<DeleteBudget> for Rooms {
             let charged = |execution: &Execution| execution.budgets.contains(&args.name);
             self.transactor.refuse_in_use(&namespace, &what, charged).await?;
         }
-        let key = Budget::key_of(&namespace, &args.name);
         let identity = self.transactor.identity::<DeleteBudget>(caller, &args, None);
         let verb = RemoveNamed::<Budget>::new(key, &args.name, Code::BudgetNotFound);
         self.transactor.transact_once(partition, identity, &verb).await

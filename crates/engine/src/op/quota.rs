@@ -27,6 +27,11 @@ impl Handle<CreateQuota> for Rooms {
         let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
         let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
         let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
+        // A slot that was given back while the quota was made was counted, and nothing takes it off again.
+        let key = QuotaPolicy::key_of(&namespace, &args.name);
+        if let Err(error) = self.scheduler.recount_quota(partition, &key).await {
+            tracing::warn!(quota = args.name, %error, "a new quota cannot be recounted; the reconciler will");
+        }
         self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), self.everywhere(count)).await;
         Ok(CreateQuotaOutcome::Created)
     }
@@ -50,6 +55,9 @@ impl Command for DefineQuota<'_> {
                 // A quota that was deleted while its claims ran left their slots, which still count.
                 let slots = tx.count(index::slots(name.0, name.1)).await?;
                 quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
+                // What waits for the name since before may wait anywhere. If nothing of it can run now, the next slot that
+                // is given back must find it.
+                quota.parked_in.anywhere = quota.release_count(tx.now) == 0;
                 tx.hint(Item::gate(name.0, Gate::Quota(name.1)));
                 tx.save(&quota);
                 Ok(Some(quota.release_count(tx.now)))
@@ -130,12 +138,12 @@ impl Handle<DeleteQuota> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
-        if !args.force {
+        let key = QuotaPolicy::key_of(&namespace, &args.name);
+        if !args.force && self.transactor.find::<QuotaPolicy>(partition, key.clone()).await?.is_some() {
             let what = format!("the quota {}", args.name);
             let governed = |execution: &Execution| execution.quota.as_ref() == Some(&args.name);
             self.transactor.refuse_in_use(&namespace, &what, governed).await?;
         }
-        let key = QuotaPolicy::key_of(&namespace, &args.name);
         let identity = self.transactor.identity::<DeleteQuota>(caller, &args, None);
         let verb = RemoveNamed::<QuotaPolicy>::new(key, &args.name, Code::QuotaNotFound);
         self.transactor.transact_once(partition, identity, &verb).await

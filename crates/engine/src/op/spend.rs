@@ -208,7 +208,7 @@ impl Handle<ListReservations> for Rooms {
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let limit = self.transactor.limits().page(args.limit)?;
         let budget = self.transactor.find::<Budget>(partition, Budget::key_of(&namespace, &args.name)).await?;
-        budget.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
+        let budget = budget.ok_or_else(|| no_such(Code::BudgetNotFound, &args.name))?;
         let mut scan = Scan::first(index::reservations(&namespace, &args.name), limit).with_documents();
         scan.after = parse_cursor(args.cursor.as_deref())?;
         let answers = self.transactor.read(partition, vec![Query::Scan(scan)]).await?;
@@ -217,7 +217,8 @@ impl Handle<ListReservations> for Rooms {
         let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
         let found =
             page.entries.into_iter().filter_map(|entry| self.transactor.readable::<Reservation>(&entry.document?));
-        let items = found.map(|reservation| reservation.view()).collect();
+        // One that was made in a removed budget of this name is not this one's.
+        let items = found.filter(|one| budget.counts_reservation(one)).map(|reservation| reservation.view()).collect();
         Ok(ListReservationsOutcome { items, next_cursor: last.filter(|_| full).as_ref().map(cursor_of) })
     }
 }

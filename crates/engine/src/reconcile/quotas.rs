@@ -97,11 +97,7 @@ impl Reconciler {
                 }
             }
         }
-        match self
-            .transactor
-            .transact(partition, self.transactor.fresh_command(), &Recount { key: &entry.member })
-            .await
-        {
+        match self.scheduler.recount_quota(partition, &entry.member).await {
             Ok(recounted) => repaired += u64::from(recounted),
             Err(error) => {
                 if let Some(suppressed) = self.transactor.may_log("a quota cannot be recounted") {
@@ -159,26 +155,6 @@ impl Reconciler {
     async fn is_taken(&self, partition: Partition, slot: &Slot) -> Result<bool> {
         let found = self.transactor.store().documents(partition, vec![slot.key()]).await?;
         Ok(found.into_iter().flatten().next().is_some())
-    }
-}
-
-/// Counts the slots of a quota anew. A claim in between changes the quota's version, and the count is made again.
-struct Recount<'a> {
-    key: &'a Key,
-}
-
-impl Command for Recount<'_> {
-    type Outcome = bool;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let Some(loaded) = tx.load::<QuotaPolicy>(self.key.clone()).await? else { return Ok(false) };
-        let mut quota = loaded.document;
-        let slots = tx.count(index::slots(&quota.namespace, &quota.name)).await?;
-        let counted_wrong = quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
-        if counted_wrong.is_some() {
-            tx.save(&quota);
-        }
-        Ok(counted_wrong.is_some())
     }
 }
 

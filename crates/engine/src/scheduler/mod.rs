@@ -38,6 +38,7 @@ use self::concurrency::ConcurrencyKeys;
 use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
 use crate::env;
+use crate::groups::Name;
 use crate::metrics::ClaimExit;
 use crate::ranks::Ranks;
 use crate::system::SystemDocuments;
@@ -66,6 +67,8 @@ struct Memory {
     charges: Charges,
     /// Requests to concurrency keys on their way.
     concurrency_keys: ConcurrencyKeys,
+    /// Gates that are looked at once more for what they left.
+    looked_at: Mutex<BTreeSet<Name>>,
     system: SystemDocuments,
 }
 
@@ -80,6 +83,7 @@ impl Scheduler {
             budget_reads: BudgetReads::default(),
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
+            looked_at: Mutex::default(),
             system,
         };
         Self { transactor: memory.system.transactor().clone(), memory: Arc::new(memory) }

@@ -5,6 +5,8 @@
 //! its engine looks there, and writes down again what it had to leave: work that is parked in between finds itself
 //! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
 
+use std::collections::BTreeSet;
+
 use ff_core::budget::{Amounts, Budget, HardAction};
 use ff_core::event::Effects;
 use ff_core::execution::{AskBudget, Execution};
@@ -17,11 +19,17 @@ use super::Scheduler;
 use super::admission::{Limit, Refusal, place_of};
 use crate::caller::Caller;
 use crate::env;
+use crate::groups::Name;
 use crate::opening::{GateDocument, Opened};
 use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
 const UNPARK_CHUNK: usize = 64;
+/// When more waits for a gate than it can let in, the gate is looked at once more after this time: those that were let in
+/// may stand in a lane that no worker claims from, or be cancelled, and leave their room to others.
+const LOOK_AGAIN_MS: i64 = 500;
+/// Each time that the room is still there, twice as many are let in, up to so many times.
+const LET_IN_TIMES_MAX: u32 = 16;
 /// A gate that has opened stays closed this long for what is queued behind it, while what is parked is put back.
 const UNPARK_PATIENCE_MS: i64 = 50;
 
@@ -184,6 +192,7 @@ impl Scheduler {
             if !unread.is_empty() || (left == 0 && !places.is_empty()) {
                 let left_over = places.iter().filter(|_| left == 0);
                 let left_over = unread.iter().chain(left_over).copied().collect();
+                self.look_again_soon(namespace, gate, &places);
                 let mut again = self.remember_left(namespace, gate, left_over, (given_back, &awaited)).await;
                 // A partition that does not answer is not asked again and again: what waits there is woken by the next slot
                 // that is given back, or looks for itself within 30 s.
@@ -194,6 +203,57 @@ impl Scheduler {
                 if !again.places.is_empty() {
                     Opened { places, count: left, given_back, awaited } = again;
                 }
+            }
+        }
+    }
+
+    /// Looks at a gate once more for those that it had to leave, until it has no room or nothing waits. One such look is
+    /// under way for each gate at a time.
+    fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
+        let name = (namespace.to_owned(), gate.to_string());
+        if !self.looked_at().insert(name.clone()) {
+            return;
+        }
+        let (scheduler, mut places) = (self.clone(), places.to_vec());
+        self.transactor.spawn_short(async move {
+            for round in 0.. {
+                scheduler.transactor.env().sleep(LOOK_AGAIN_MS).await;
+                let Some(gate) = Gate::parse(&name.1) else { break };
+                if scheduler.transactor.refuse_if_closing().is_err() {
+                    break;
+                }
+                let opened = scheduler.reopen(&name.0, gate, std::mem::take(&mut places)).await;
+                let Ok(opened) = opened.map(|opened| opened.times(1 << round.min(LET_IN_TIMES_MAX))) else { break };
+                if opened.places.is_empty() {
+                    break;
+                }
+                scheduler.release_parked(&name.0, gate, opened).await;
+            }
+            scheduler.looked_at().remove(&name);
+        });
+    }
+
+    fn looked_at(&self) -> std::sync::MutexGuard<'_, BTreeSet<Name>> {
+        self.memory.looked_at.lock().expect("no holder of this lock panics")
+    }
+
+    /// Takes over the memory of a gate that has room for what it left.
+    async fn reopen(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<Opened> {
+        if let Gate::Key { limit, key } = gate {
+            return self.note_parked_on_key(namespace, (limit, key), places, None).await;
+        }
+        let (home, key) = place_of(&self.transactor, namespace, gate);
+        let _turn = self.transactor.locks().take(home, key.clone()).await;
+        let index = index::blocked(namespace, &gate.to_string());
+        let command = self.transactor.fresh_command();
+        match gate {
+            Gate::Budget(_) => {
+                let verb = NoteParked::<Budget> { again: true, ..NoteParked::new(key, index, places) };
+                self.transactor.transact(home, command, &verb).await
+            }
+            _ => {
+                let verb = NoteParked::<QuotaPolicy> { again: true, ..NoteParked::new(key, index, places) };
+                self.transactor.transact(home, command, &verb).await
             }
         }
     }
@@ -292,13 +352,15 @@ struct NoteParked<G> {
     estimate: Amounts,
     /// The smallest estimates among those that are left, as far as is known.
     awaited: Amounts,
+    /// Nothing has happened to the gate: it is looked at because something waits.
+    again: bool,
     gate: std::marker::PhantomData<fn() -> G>,
 }
 
 impl<G> NoteParked<G> {
     fn new(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
         let (estimate, awaited) = (Amounts::new(), Amounts::new());
-        Self { key, index, places, left_at: None, estimate, awaited, gate: std::marker::PhantomData }
+        Self { key, index, places, left_at: None, estimate, awaited, again: false, gate: std::marker::PhantomData }
     }
 
     fn left(key: Key, index: IndexName, places: Vec<Partition>, given_back: u64) -> Self {
@@ -321,7 +383,8 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
         // What has room for others may have none for this estimate; waking those would find no more.
         let awaits = gate.await_room(&self.estimate);
         news |= awaits;
-        let room = if awaits { 0 } else { gate.room(tx.now) };
+        let no_use = awaits || (self.again && !gate.is_worth_waking());
+        let room = if no_use { 0 } else { gate.room(tx.now) };
         // A slot that came back while the memory was taken found no place to wake.
         let woken_for = self.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {

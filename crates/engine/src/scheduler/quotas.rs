@@ -8,7 +8,7 @@ use ff_core::gate::Gate;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, IndexName, Indexed, Key, Result, index, limits};
+use ff_core::{Code, Error, IndexName, Indexed, Key, Partition, Result, index, limits};
 
 use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
@@ -120,6 +120,40 @@ impl Scheduler {
             groups::answer(senders, told.map(|told| told.into_iter().map(Ok).collect()));
             self.let_in_soon(&quota, opened);
         }
+    }
+}
+
+impl Scheduler {
+    /// Counts the slots of a quota anew, and lets in what has room then. Says whether they had been counted wrong.
+    pub(crate) async fn recount_quota(&self, partition: Partition, key: &Key) -> Result<bool> {
+        let recounted =
+            self.transactor.transact(partition, self.transactor.fresh_command(), &RecountQuota { key }).await?;
+        let Some((quota, opened)) = recounted else { return Ok(false) };
+        self.let_in_soon(&quota, opened);
+        Ok(true)
+    }
+}
+
+/// Counts the slots of a quota anew. A claim in between changes the quota's version, and the count is made again.
+struct RecountQuota<'a> {
+    key: &'a Key,
+}
+
+impl Command for RecountQuota<'_> {
+    type Outcome = Option<(Name, Opened)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let Some(loaded) = tx.load::<QuotaPolicy>(self.key.clone()).await? else { return Ok(None) };
+        let mut quota = loaded.document;
+        let slots = tx.count(index::slots(&quota.namespace, &quota.name)).await?;
+        if quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now).is_none() {
+            return Ok(None);
+        }
+        let count = quota.release_count(tx.now);
+        let opened = Opened::take(&mut quota, count, tx.transactor.partitions());
+        tx.hint(Item::gate(&quota.namespace, Gate::Quota(&quota.name)));
+        tx.save(&quota);
+        Ok(Some(((quota.namespace, quota.name), opened)))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::support::Harness;
 use ff_core::op::view::Task;
 use ff_core::op::{
     CancelExecution, Claim, CreateExecution, DeliverSignal, GetExecution, GetWaitpointToken, ListApprovals, ListAudit,
-    ListResumeSignals, ReplayExecution, SignalWaitpoint, Suspend,
+    ListResumeSignals, ReadQuestion, ReplayExecution, SignalWaitpoint, Suspend,
 };
 use ff_core::{Code, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -141,6 +141,40 @@ async fn ask_again(h: &mut Harness, _like: &Asked) -> Asked {
     let asked = ask(h, json!({ "condition": { "count": { "n": 2, "distinct": "sources" } } })).await;
     h.caller = caller;
     asked
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_question_of_a_waitpoint_is_read_with_its_token_and_nothing_else() {
+    let mut h = Harness::start().await;
+    let question = json!({ "question": "Refund 40 EUR?", "assignees": ["ann"], "timeout_ms": 60_000, "schema": { "type": "object" } });
+    let asked = ask(&h, question).await;
+    let with = |token: &str| json!({ "waitpoint_id": asked.waitpoint, "token": token });
+    h.caller = Caller::stranger();
+    assert_eq!(h.refused::<ReadQuestion>(with("k1:00")).await, Code::InvalidToken);
+    let nowhere = json!({ "waitpoint_id": "0000-0190a0a0-0000-7000-8000-000000000000", "token": asked.token });
+    assert_eq!(h.refused::<ReadQuestion>(nowhere).await, Code::InvalidToken);
+    let shown = h.must::<ReadQuestion>(with(&asked.token)).await;
+    assert!(shown.open && shown.deadline.unwrap() == shown.since.unwrap() + 60_000, "{shown:?}");
+    assert_eq!((shown.question.as_deref(), shown.kind.as_str()), (Some("Refund 40 EUR?"), "refund"));
+    assert_eq!(
+        (shown.assignees.as_slice(), shown.signals.as_slice()),
+        (["ann".to_owned()].as_slice(), ["approve".to_owned()].as_slice())
+    );
+    assert_eq!(shown.schema.unwrap().0, r#"{"type":"object"}"#);
+    // Without the token it takes a reader of the namespace.
+    h.caller = Caller::new("eve", Some("elsewhere".into()), Role::Admin);
+    let bare = || json!({ "waitpoint_id": asked.waitpoint });
+    assert_eq!(h.refused::<ReadQuestion>(bare()).await, Code::WaitpointNotFound);
+    h.caller = with_token("ann", Role::Reader);
+    assert!(h.must::<ReadQuestion>(bare()).await.open);
+    h.caller = Caller::stranger();
+    h.must::<SignalWaitpoint>(
+        json!({ "waitpoint_id": asked.waitpoint, "token": asked.token, "name": "approve", "payload": {} }),
+    )
+    .await;
+    let over = h.must::<ReadQuestion>(with(&asked.token)).await;
+    assert_eq!((over.open, over.question), (false, None), "what was asked is no longer shown");
+    h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -300,3 +300,31 @@ async fn an_estimate_out_of_bounds_is_refused() {
     }
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn estimates_that_end_one_after_another_let_in_as_many_as_fit() {
+    let h = Harness::start().await;
+    budget(&h, 4, json!({})).await;
+    for _ in 0..6 {
+        submit(&h, 2).await;
+    }
+    let all = json!({ "instance_id": "w", "lanes": ["default"], "max_tasks": 6, "wait_ms": 0 });
+    let held = h.must::<Claim>(all.clone()).await.tasks;
+    assert_eq!(held.len(), 2);
+    for task in &held {
+        complete(&h, task).await;
+    }
+    let began = h.engine.now();
+    let mut left = 4;
+    while left > 0 {
+        let waiting = merged(all.clone(), &json!({ "wait_ms": 10_000 }));
+        let tasks = h.must::<Claim>(waiting).await.tasks;
+        assert!(!tasks.is_empty(), "{left} wait although nothing is held");
+        for task in &tasks {
+            complete(&h, task).await;
+        }
+        left -= tasks.len();
+    }
+    assert!(h.engine.now() - began < 3_000, "after {} ms", h.engine.now() - began);
+    h.finish().await;
+}

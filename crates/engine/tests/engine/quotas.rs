@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Harness, START};
-use ff_core::op::{Complete, CreateQuota, Delay, Fail, GetExecution, GetQuota, ListQuotas};
+use ff_core::op::{
+    CancelExecution, Complete, CreateQuota, Delay, DeleteQuota, Fail, GetExecution, GetQuota, ListQuotas,
+};
 use ff_core::{Code, Family, PublicState};
 use ff_engine::Options;
 use ff_store::memory::{Call, Fault, Plan};
@@ -318,5 +320,91 @@ async fn a_slot_whose_claim_the_store_forgot_is_freed_by_the_reconciler() {
     assert_eq!(found.repaired, 1, "{found:?}");
     assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
     assert_eq!(claim_now(&h).await.map(|task| task.execution_id), Some(second));
+    h.finish().await;
+}
+
+fn done(task: &ff_core::op::view::Task) -> Value {
+    json!({ "execution_id": task.execution_id, "fence": task.fence })
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_its_first_waiter_does_not_take_goes_to_the_next() {
+    let h = Harness::start().await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    submit(&h, json!({ "priority": 10 })).await;
+    for _ in 0..9 {
+        submit(&h, json!({ "lane": "nobody", "priority": 5 })).await;
+    }
+    let cancelled = submit(&h, json!({ "priority": 7 })).await;
+    let last = submit(&h, json!({})).await;
+    let claim = json!({ "lanes": ["default", "nobody"], "wait_ms": 0, "max_tasks": 20 });
+    let first = h.claim_with(claim).await.unwrap();
+    h.must::<Complete>(done(&first)).await;
+    h.pass(10).await;
+    h.must::<CancelExecution>(json!({ "execution_id": cancelled })).await;
+    let began = h.engine.now();
+    let next = h.claim_with(json!({ "wait_ms": 20_000 })).await.expect("there is room for it");
+    assert_eq!(next.execution_id, last);
+    assert!(h.engine.now() - began < 5_000, "after {} ms", h.engine.now() - began);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_made_anew_while_its_holder_runs_wakes_what_waits_for_it() {
+    let h = Harness::start().await;
+    let quota = json!({ "name": "q", "max_concurrent": 1 });
+    h.must::<CreateQuota>(quota.clone()).await;
+    submit(&h, json!({})).await;
+    let second = submit(&h, json!({})).await;
+    let first = claim_now(&h).await.unwrap();
+    assert!(claim_now(&h).await.is_none());
+    h.must::<DeleteQuota>(json!({ "name": "q", "force": true })).await;
+    h.must::<CreateQuota>(quota).await;
+    assert_eq!(in_use(&h).await, 1);
+    h.must::<Complete>(done(&first)).await;
+    let began = h.engine.now();
+    assert_eq!(h.claim_with(json!({ "wait_ms": 20_000 })).await.unwrap().execution_id, second);
+    assert!(h.engine.now() - began < 1_000, "after {} ms", h.engine.now() - began);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_not_there_is_not_in_use() {
+    let h = Harness::start().await;
+    submit(&h, json!({})).await;
+    for force in [false, true] {
+        assert_eq!(h.refused::<DeleteQuota>(json!({ "name": "q", "force": force })).await, Code::QuotaNotFound);
+    }
+    h.finish().await;
+}
+
+/// Gives a slot back at the moment at which a quota of its name is made: after it was counted, before the quota is there.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_given_back_while_its_quota_is_made_anew_is_not_counted_for_ever() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    let quota = json!({ "name": "q", "max_concurrent": 1 });
+    h.must::<CreateQuota>(quota.clone()).await;
+    submit(&h, json!({})).await;
+    let task = claim_now(&h).await.unwrap();
+    h.must::<DeleteQuota>(json!({ "name": "q", "force": true })).await;
+    // Commits of quotas take their time; the one that gives the slot back was sent before.
+    let commits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&commits);
+    trouble.begin(move |call| match call {
+        Call::Commit { partition, .. }
+            if partition.family == Family::Quota && counted.fetch_add(1, Ordering::Relaxed) == 0 =>
+        {
+            let pause: ff_store::memory::Pause = Box::pin(tokio::time::sleep(std::time::Duration::from_millis(20)));
+            Plan { before: Some(pause), ..Plan::default() }
+        }
+        _ => Plan::default(),
+    });
+    let (_, ()) = tokio::join!(h.must::<CreateQuota>(quota), async {
+        h.pass(5).await;
+        h.must::<Complete>(done(&task)).await;
+    });
+    trouble.end();
+    h.pass(100).await;
+    assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
     h.finish().await;
 }

@@ -360,3 +360,39 @@ async fn a_question_goes_when_everything_that_waited_for_its_answer_was_cancelle
     assert!(asks().await, "the next one asks anew");
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_only_finds_no_room_beside_what_is_held_exhausts_nothing() {
+    let h = Harness::start().await;
+    budget(&h, "team", 100).await;
+    let task = task_under(&h, json!(["team"])).await;
+    assert!(is_held(&reserve(&h, &task, "a", 90).await));
+    let report = json!({ "name": "team", "usage": { "tokens": 20 } });
+    let breach = ReportUsageResult::HardBreach { dimension: "tokens".into(), current: 90, limit: 100 };
+    assert_eq!(h.must::<ReportBudgetUsage>(report).await, breach);
+    h.must::<ReleaseSpend>(request(&task, "a", json!({}))).await;
+    let status = h.must::<GetBudget>(json!({ "name": "team" })).await;
+    assert!(status.exhausted.is_empty(), "{status:?}");
+    task_under(&h, json!(["team"])).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_of_a_removed_budget_is_made_anew_in_the_one_that_takes_its_name() {
+    let h = Harness::start().await;
+    budget(&h, "acme", 100).await;
+    budget(&h, "acme/ada", 10).await;
+    let task = task_under(&h, json!(["acme/ada"])).await;
+    assert!(is_held(&reserve(&h, &task, "a", 8).await));
+    h.must::<DeleteBudget>(json!({ "name": "acme/ada", "force": true })).await;
+    budget(&h, "acme/ada", 10).await;
+    let listed = h.must::<ListReservations>(json!({ "name": "acme/ada" })).await.items;
+    assert!(listed.is_empty(), "{listed:?}");
+    assert!(is_held(&reserve(&h, &task, "a", 8).await));
+    assert_eq!(standing(&h, "acme/ada").await, (0, 8, 0, Some(2)));
+    assert_eq!(standing(&h, "acme").await, (0, 8, 0, Some(92)), "it is held once");
+    h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 7 } }))).await;
+    assert_eq!(standing(&h, "acme/ada").await, (7, 0, 0, Some(3)));
+    assert_eq!(standing(&h, "acme").await, (7, 0, 0, Some(93)));
+    h.finish().await;
+}

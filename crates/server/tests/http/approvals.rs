@@ -35,6 +35,10 @@ async fn s48_a_waitpoint_token_without_an_api_token_approves_and_does_nothing_el
     let (path, suspended) = ask(&admin, json!({})).await;
     let (waitpoint, secret) = (suspended["waitpoint_id"].as_str().unwrap(), suspended["token"].as_str().unwrap());
     let by_waitpoint = format!("/v1/signals/{waitpoint}");
+    let asked = nobody.post(&format!("{by_waitpoint}/question"), &json!({ "token": secret })).await.ok();
+    assert_eq!((&asked["open"], &asked["question"]), (&json!(true), &json!("Refund?")));
+    assert_eq!(nobody.post(&format!("{by_waitpoint}/question"), &json!({})).await.status, 401);
+    assert_eq!(nobody.post(&format!("{by_waitpoint}/question"), &json!({ "token": "k1:00" })).await.status, 401);
     let vote =
         |who: &str| json!({ "token": secret, "name": "approve", "source_type": "person", "source_identity": who });
     let counted = nobody.post(&by_waitpoint, &vote("ann")).await.ok();

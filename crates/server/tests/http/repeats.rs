@@ -42,6 +42,13 @@ impl Scene<'_> {
         path
     }
 
+    /// The waitpoint of an execution that waits for a signal.
+    async fn waitpoint(&self) -> String {
+        let path = self.suspended().await;
+        let waitpoints = self.client.get(&format!("{path}/pending-waitpoints")).await.ok();
+        waitpoints["items"][0]["waitpoint_id"].as_str().unwrap().to_owned()
+    }
+
     async fn grant(&self) -> (String, Value) {
         let body = json!({ "lanes": [self.lane], "mode": "grant", "grant_ttl_ms": 60_000 });
         let granted = self.post("/v1/workers/w/claim", body).await;
@@ -186,12 +193,8 @@ impl Scene<'_> {
             "suspend" => leased(nothing, "suspend", json!({ "condition": { "any": [] }, "reason": "signal" })).await,
             "create_pending_waitpoint" => leased(nothing, "waitpoints", json!({ "waitpoint_key": "gate" })).await,
             "deliver_signal" => (format!("{}/signal", self.suspended().await), json!({ "name": "go" })),
-            "signal_waitpoint" => {
-                let path = self.suspended().await;
-                let waitpoints = self.client.get(&format!("{path}/pending-waitpoints")).await.ok();
-                let id = waitpoints["items"][0]["waitpoint_id"].as_str().unwrap();
-                (format!("/v1/signals/{id}"), json!({ "name": "go" }))
-            }
+            "signal_waitpoint" => (format!("/v1/signals/{}", self.waitpoint().await), json!({ "name": "go" })),
+            "read_question" => (format!("/v1/signals/{}/question", self.waitpoint().await), json!({})),
             "close_waitpoint" => {
                 let (path, fence) = self.leased(nothing).await;
                 let made = self.post(&format!("{path}/waitpoints"), json!({ "fence": fence })).await;

@@ -134,7 +134,7 @@ operation! {
 
 /// The arguments of `cancel_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct CancelExecutionArgs {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -151,6 +151,7 @@ pub struct CancelExecutionArgs {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_number: Option<u64>,
 }
+crate::newer::open_struct!(CancelExecutionArgs);
 
 /// The answer to `cancel_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -12,8 +12,8 @@ use ff_core::provider::EffectiveLimits;
 use ff_core::quota::QuotaPolicy;
 use ff_core::worker::Worker;
 use ff_core::{
-    AttemptState, BlockingReason, ConcurrencyKey, ConcurrencyLimit, Document, LifecyclePhase, Partition, Result, index,
-    limits,
+    AttemptState, BlockingReason, ConcurrencyKey, ConcurrencyLimit, Document, LifecyclePhase, Partition, Result,
+    Suspension, index, limits,
 };
 use ff_store::{Answer, Query, Scan};
 use serde::Serialize;
@@ -355,13 +355,27 @@ fn suspended(execution: &Execution) -> Option<Reason> {
         return None;
     }
     let waits = execution.state.blocking_reason;
-    let mut reason = reason(ReasonCode::Suspended, format!("suspended: {waits}"))
+    let mut reason = reason(ReasonCode::Suspended, format!("suspended: {waits}{}", awaited(execution, suspension)))
         .with("blocking_reason", waits)
         .with("condition", &suspension.condition)
         .with("waitpoint_ids", &suspension.waitpoints)
         .with("signals_counted", suspension.facts.len());
     reason.until = suspension.next_timer();
     Some(reason)
+}
+
+/// The question that people are asked, and the names of the signals that count.
+fn awaited(execution: &Execution, suspension: &Suspension) -> String {
+    let parked = execution.waits.iter().filter(|wait| wait.waitpoint.is_some()).map(|wait| wait.name.clone());
+    let names: Vec<String> = parked.chain(suspension.condition.required_names()).collect();
+    let names = match names.is_empty() {
+        true => String::new(),
+        false => format!("; a signal {} is awaited", names.join(" or ")),
+    };
+    match suspension.question.as_str() {
+        "" => names,
+        question => format!(" ({question}){names}"),
+    }
 }
 
 fn held(execution: &Execution) -> Reason {
