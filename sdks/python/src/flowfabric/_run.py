@@ -203,14 +203,13 @@ class Run:
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
             return
         error = self._reporting.exception()
-        refused = error if isinstance(error, Refused) else None
-        if refused and refused.is_lease_lost:
+        denied = error if isinstance(error, Refused) else None
+        if denied and denied.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-        elif isinstance(error, ValueError) or (refused and refused.is_about_content and operation is not wire.fail):
+        elif isinstance(error, ValueError) or (denied and denied.is_about_content and operation is not wire.fail):
             # Without this its work would be done again and again, whenever its lease has run out.
             log.warning("execution %s: its ending was refused; the attempt fails: %s", self.task.execution_id, error)
-            category = "refused" if refused else "invalid_result"
-            await self._report(self._failure(TaskError(str(error), category=category)))
+            await self._report(self._failure(TaskError(str(error), category="refused" if denied else "invalid_result")))
         else:
             self._reporting.result()
 
