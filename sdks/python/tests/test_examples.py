@@ -157,6 +157,28 @@ def test_an_agent_of_the_openai_sdk_killed_in_a_tool_call(own: Server, tmp_path:
         assert model.asked == {"What makes the tide?": 1, "The tide follows the moon.": 1}
 
 
+def test_a_graph_killed_in_a_node_goes_on_after_the_last_one_that_ended(own: Server, tmp_path: Path) -> None:
+    crash, log = tmp_path / "crash", tmp_path / "log"
+    crash.touch()
+    environment = {**os.environ, "FF_SERVER": own.url, "CRASH_ONCE": str(crash)}
+
+    def start() -> subprocess.Popen[bytes]:
+        program = EXAMPLES / "langgraph_agent.py"
+        with log.open("a") as said:
+            return subprocess.Popen([sys.executable, program, "worker"], env=environment, stdout=said)
+
+    with own.client() as client:
+        execution = client.submit("graph", "tides")
+        assert start().wait(60) == -9
+        second = start()
+        try:
+            assert execution.result(60) == "I know: LOOK UP TIDES"
+        finally:
+            second.terminate()
+            second.wait(20)
+    assert log.read_text().splitlines() == ["plan", "look up", "look up", "answer"]
+
+
 def test_examples_are_all_run() -> None:
     here = Path(__file__).read_text()
     assert all(f'"{one.name}"' in here for one in EXAMPLES.glob("*.py")), "an example that no test runs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import flowfabric as ff
 from flowfabric.testing import Server
 
-from .support import bench, run, until, until_state
+from .support import Bench, bench, run, until, until_state
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -78,6 +79,30 @@ def test_an_instance_id_that_lives_is_refused(server: Server) -> None:
             assert raised.value.code == "duplicate_worker_instance"
 
     run(test())
+
+
+def test_a_worker_says_what_it_serves_and_why_an_attempt_failed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    @ff.task("breaks", retries=0)
+    async def breaks(ctx: ff.Context) -> None:
+        raise KeyError("no such page")
+
+    async def test() -> tuple[Bench, str]:
+        async with bench(server, breaks) as its:
+            execution = await its.submit(breaks)
+            with pytest.raises(ff.NotCompleted):
+                await execution.result(20)
+            return its, execution.id
+
+    with caplog.at_level(logging.INFO, "flowfabric"):
+        its, failed = run(test())
+    told = [one for one in caplog.records if one.name == "flowfabric" and its.worker.instance_id in one.getMessage()]
+    serves = f"worker {its.worker.instance_id} serves breaks in the lanes {its.lane} at {server.url}"
+    assert (told[0].levelno, told[0].getMessage()) == (logging.INFO, serves)
+    (warning,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning.getMessage() == f"execution {failed}: attempt 0 of breaks failed: KeyError: 'no such page'"
+    assert 'raise KeyError("no such page")' in caplog.text
 
 
 def test_a_thread_whose_lease_is_lost_is_told_and_keeps_its_place(server: Server) -> None:

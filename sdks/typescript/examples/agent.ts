@@ -1,4 +1,9 @@
-/** An agent whose model and tools are steps: it asks a person before it spends, and stays inside its budget. */
+/**
+ * An agent whose model and tools are steps: it asks a person before it spends, and stays inside its budget.
+ *
+ *     ff dev &
+ *     npm run build && node examples/agent.ts        # before Node 22.18: npx tsc && node build/examples/agent.js
+ */
 import { Client, type Context, task, Worker } from "@flowfabric/sdk";
 
 interface Turn { tool?: string; answer?: string; tokens: number }

@@ -1,4 +1,9 @@
-/** A worker process is killed in the middle of its work; another one goes on where it was. */
+/**
+ * A worker process is killed in the middle of its work; another one goes on where it was.
+ *
+ *     ff dev &
+ *     npm run build && node examples/crash_drill.ts        # before Node 22.18: npx tsc && node build/examples/crash_drill.js
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 

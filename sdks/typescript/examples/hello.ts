@@ -1,4 +1,9 @@
-/** One task, a worker, and a program that submits it. */
+/**
+ * One task, a worker, and a program that submits it.
+ *
+ *     ff dev &
+ *     npm run build && node examples/hello.ts        # before Node 22.18: npx tsc && node build/examples/hello.js
+ */
 import { Client, task, Worker } from "@flowfabric/sdk";
 
 export const greet = task("greet", (_ctx, name: string) => `Hello, ${name}!`);

@@ -1,4 +1,9 @@
-/** A thousand pages in parallel children, and one sum at the end. */
+/**
+ * A thousand pages in parallel children, and one sum at the end.
+ *
+ *     ff dev &
+ *     npm run build && node examples/map_reduce.ts        # before Node 22.18: npx tsc && node build/examples/map_reduce.js
+ */
 import { Client, task, Worker } from "@flowfabric/sdk";
 
 const PAGES = Number(process.env["PAGES"] ?? 1_000);

@@ -1,4 +1,9 @@
-/** A report every working day: makes a schedule, runs it once by hand, and shows when it runs next. */
+/**
+ * A report every working day: makes a schedule, runs it once by hand, and shows when it runs next.
+ *
+ *     ff dev &
+ *     npm run build && node examples/schedule.ts        # before Node 22.18: npx tsc && node build/examples/schedule.js
+ */
 import { Client, schedule, task, Worker } from "@flowfabric/sdk";
 
 export const report = task("morning-report", { retries: 3 }, (ctx, of: string) => ctx.step("write", () => `The report of ${of} is written.`));

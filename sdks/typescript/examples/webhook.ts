@@ -1,4 +1,9 @@
-/** A web server that starts an order for each request once, and tells it when its payment has arrived. */
+/**
+ * A web server that starts an order for each request once, and tells it when its payment has arrived.
+ *
+ *     ff dev &
+ *     npm run build && node examples/webhook.ts        # before Node 22.18: npx tsc && node build/examples/webhook.js
+ */
 import { createServer } from "node:http";
 
 import { Client, task, Worker } from "@flowfabric/sdk";

@@ -353,11 +353,7 @@ export class Context {
 
 /** A step failed: what it threw first, or what the journal says of it. A retry of the attempt runs this step again. */
 export class StepFailure extends TaskError {
-  constructor(
-    readonly step: StepIdentity,
-    known: Partial<Pick<StepView, "category" | "message">>,
-    cause?: unknown,
-  ) {
+  constructor(readonly step: StepIdentity, known: Partial<Pick<StepView, "category" | "message">>, cause?: unknown) {
     const category = known.category ?? "error";
     super(known.message ?? `step ${JSON.stringify(step.name)} failed`, { category, cause });
   }

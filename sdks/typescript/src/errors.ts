@@ -35,12 +35,7 @@ export class UnreachableError extends Error {
 export class ExecutionFailedError extends Error {
   override readonly name = "ExecutionFailedError";
 
-  constructor(
-    readonly executionId: string,
-    readonly state: string,
-    readonly category: string | undefined,
-    reason: string,
-  ) {
+  constructor(readonly executionId: string, readonly state: string, readonly category: string | undefined, reason: string) {
     super(reason);
   }
 }
@@ -106,4 +101,11 @@ export function inWords(thrown: unknown): { category: string; message: string } 
   if (thrown instanceof FlowFabricError) return { category: thrown.code, message: thrown.message };
   if (thrown instanceof Error) return { category: "error", message: thrown.message || thrown.name };
   return { category: "error", message: String(thrown) };
+}
+
+/** The stacks of an error and its causes. Their other fields are left out, because they may hold secrets. */
+export function withStack(thrown: unknown, causesMax = 8): string {
+  if (!(thrown instanceof Error)) return String(thrown);
+  const cause = thrown.cause === undefined || causesMax === 0 ? "" : `\ncaused by ${withStack(thrown.cause, causesMax - 1)}`;
+  return (thrown.stack ?? inWords(thrown).message) + cause;
 }

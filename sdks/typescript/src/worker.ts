@@ -4,7 +4,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
 import { Exchange, type EndingName, type LeaseHolder } from "./exchange.js";
-import { FlowFabricError, inWords, TaskError } from "./errors.js";
+import { FlowFabricError, inWords, TaskError, withStack } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
@@ -41,11 +41,7 @@ export interface WorkerOptions {
 }
 
 /** How a call of a function ended. */
-type End =
-  | { how: "completed"; result: unknown }
-  | { how: "failed"; error: unknown }
-  | { how: "released" }
-  | { how: "start_over" };
+type End = { how: "completed"; result: unknown } | { how: "failed"; error: unknown } | { how: "released" | "start_over" };
 
 const CLAIM_WAIT_MS = 20_000;
 /** The error of a branch that goes on after its function has ended. Made once, because an error costs its stack. */
@@ -101,6 +97,8 @@ export class Worker {
     try {
       await this.#client.connection.call("PUT", this.#route, { body: registration, signal: this.#stopping.signal });
       await this.#startRenewer(registration);
+      const [kinds, lanes] = [this.#tasks.keys(), this.#options.lanes ?? ["default"]].map((names) => [...names].join(", "));
+      console.warn(`flowfabric: worker ${this.instanceId} serves ${kinds} in the lanes ${lanes} at ${this.#client.connection.server}`);
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
       const claim = () => this.#exchange.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       while (!this.#stopping.signal.aborted) await (this.#exchange.room > 0 ? claim() : free());
@@ -384,8 +382,10 @@ class HeldTask implements TaskLink, LeaseHolder {
 
   async #end(end: End): Promise<void> {
     if (end.how === "start_over") await this.#part("delay", { delay_ms: 0 });
-    else if (end.how === "failed") await this.#fail(end.error);
-    else if (end.how === "completed") await this.#complete(end.result);
+    else if (end.how === "failed") {
+      console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(end.error)}`);
+      await this.#fail(end.error);
+    } else if (end.how === "completed") await this.#complete(end.result);
   }
 
   async #complete(result: unknown): Promise<void> {

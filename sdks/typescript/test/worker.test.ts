@@ -79,6 +79,22 @@ test("a result that the server refuses fails the attempt and says so", async () 
   });
 });
 
+test("a worker says what it serves, and why an attempt failed", async (t) => {
+  const warned = t.mock.method(console, "warn", () => undefined);
+  const breaks = task("breaks", { retries: 0 }, (ctx) => ctx.step("read", function readPage() { throw new RangeError("no such page"); }));
+  const [instance, failed] = await withWorker(client, [breaks], async ({ instanceId }) => {
+    const execution = await client.submit(breaks, null);
+    await assert.rejects(execution.result());
+    return [instanceId, execution.id] as const;
+  });
+  const said = warned.mock.calls.map(({ arguments: [words] }) => String(words));
+  assert.equal(said[0], `flowfabric: worker ${instance} serves breaks in the lanes default at ${own.server.url}`);
+  const [failure = "", ...others] = said.filter((line) => line.includes(failed));
+  assert.deepEqual(others, []);
+  assert.ok(failure.startsWith(`flowfabric: ${failed}: attempt 0 of breaks failed: `));
+  assert.match(failure, /caused by RangeError: no such page\n +at readPage/);
+});
+
 test("a token that is revoked is told as such", async () => {
   const { server, end } = await startServer({ FF_API_TOKEN: "an-administrator-of-tests" });
   try {

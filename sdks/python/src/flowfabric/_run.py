@@ -158,13 +158,16 @@ class Run:
             error = error or TaskError(str(failure), category="stream")
         if self.closed:
             return None
-        if error is not None:
-            return self._failure(error)
-        try:
-            result = task.result.encode("result", self._function.result())
-            return wire.complete, {**result, **self.journal.notes()}
-        except Exception as failure:
-            return self._failure(TaskError(str(failure), category="invalid_result"))
+        if error is None:
+            try:
+                result = task.result.encode("result", self._function.result())
+                return wire.complete, {**result, **self.journal.notes()}
+            except Exception as failure:
+                error = TaskError(str(failure), category="invalid_result")
+        ending = self._failure(error)
+        said = (self.task.execution_id, self.fence["attempt"], task.kind, ending[1]["reason"])
+        log.warning("execution %s: attempt %d of %s failed: %s", *said, exc_info=error)
+        return ending
 
     async def _call(self, task: Task[Any, Any]) -> Any:
         enter_trace(self.task.trace_context)
@@ -181,7 +184,6 @@ class Run:
 
     def _failure(self, error: BaseException) -> Ending:
         reason, category, retry_after = in_words(error)
-        log.info("execution %s failed: %s", self.task.execution_id, reason, exc_info=error)
         short = reason.replace("\0", "").encode(errors="backslashreplace")[:REASON_MAX_BYTES].decode(errors="ignore")
         args: dict[str, Any] = {"reason": short or "failed without a reason", "category": category}
         if retry_after is not None:
@@ -201,18 +203,15 @@ class Run:
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
             return
         error = self._reporting.exception()
-        if isinstance(error, ValueError):
-            await self._report(self._failure(TaskError(str(error), category="invalid_result")))
-        elif not isinstance(error, Refused):
-            self._reporting.result()
-        elif error.is_lease_lost:
+        denied = error if isinstance(error, Refused) else None
+        if denied and denied.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-        elif not error.is_about_content or operation is wire.fail:
-            raise error
-        else:
+        elif isinstance(error, ValueError) or (denied and denied.is_about_content and operation is not wire.fail):
             # Without this its work would be done again and again, whenever its lease has run out.
             log.warning("execution %s: its ending was refused; the attempt fails: %s", self.task.execution_id, error)
-            await self._report(self._failure(TaskError(str(error), category="refused")))
+            await self._report(self._failure(TaskError(str(error), category="refused" if denied else "invalid_result")))
+        else:
+            self._reporting.result()
 
     async def hand_back(self) -> None:
         """Lets go of the task, so that it continues elsewhere in the same attempt."""

@@ -127,7 +127,8 @@ class Worker:
             self.exchange = Exchange(client, self.instance_id, self._asks, capacity, self._in_hand, take)
             self._keeper = LeaseKeeper(self.settings, self._registration, self._lease_ttl_s, self.stop)
             self._keeper.start()
-            log.info("worker %s serves %s", self.instance_id, ", ".join(sorted(self.tasks)))
+            asks = (", ".join(self._asks["kinds"]), ", ".join(self._asks["lanes"]))
+            log.info("worker %s serves %s in the lanes %s at %s", self.instance_id, *asks, self.settings.url)
             try:
                 self._listen(loop, stopping)
                 if started is not None:

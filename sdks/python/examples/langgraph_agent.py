@@ -1,4 +1,11 @@
-"""A worker with a LangGraph graph that dies in the middle of a tool call, the first time."""
+"""A LangGraph graph that survives the death of its worker in the middle of a tool call.
+
+ff dev &
+touch crash
+python langgraph_agent.py &
+CRASH_ONCE=crash python langgraph_agent.py worker       # dies in look_up, as of kill -9
+python langgraph_agent.py worker                        # goes on with look_up; plan is not run again
+"""
 
 from __future__ import annotations
 
@@ -14,8 +21,6 @@ from typing_extensions import TypedDict
 import flowfabric as ff
 from flowfabric.langgraph import JournalSaver
 
-folder = Path(os.environ["FOLDER"])
-
 
 class State(TypedDict, total=False):
     question: str
@@ -24,26 +29,27 @@ class State(TypedDict, total=False):
     answer: str
 
 
-def note(line: str) -> int:
-    """Leaves a line, and says how often it was left."""
-    with (folder / "log").open("a") as log:
-        log.write(line + "\n")
-    return (folder / "log").read_text().splitlines().count(line)
-
-
 async def plan(state: State) -> State:
-    note("plan")
+    print("plan", flush=True)
     return {"plan": f"look up {state['question']}"}
 
 
-async def look_up(state: State) -> State:
-    if note("look up") == 1:
+def search(words: str) -> str:
+    """Stands for a search; the drill kills the process here, once."""
+    crash = Path(os.environ.get("CRASH_ONCE", "/nonexistent"))
+    if crash.exists():
+        crash.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    return {"found": state["plan"].upper()}
+    return words.upper()
+
+
+async def look_up(state: State) -> State:
+    print("look up", flush=True)
+    return {"found": search(state["plan"])}
 
 
 async def answer(state: State) -> State:
-    note("answer")
+    print("answer", flush=True)
     return {"answer": f"I know: {state['found']}"}
 
 
@@ -59,5 +65,12 @@ async def graph(ctx: ff.Context, question: str) -> str:
     return str(state["answer"])
 
 
+def main() -> None:
+    if sys.argv[1:] == ["worker"]:
+        ff.Worker([graph], lease_ttl=2.0).run()
+    else:
+        print(ff.Client().submit(graph, "tides").result())
+
+
 if __name__ == "__main__":
-    ff.Worker([graph], lanes=sys.argv[1:], lease_ttl=1.0).run()
+    main()
