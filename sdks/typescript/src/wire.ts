@@ -2033,6 +2033,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/signals/{waitpoint_id}/question": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reads the question that a waitpoint is for. Its token is all the authority it takes, also on a server that asks for API tokens, so that the page of a link can show people what they decide.
+         * @description Reads the question that a waitpoint is for. Its token is all the authority it takes, also on a server that asks for API tokens, so that the page of a link can show people what they decide.
+         */
+        post: operations["read_question"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stream-tickets": {
         parameters: {
             query?: never;
@@ -4814,38 +4834,13 @@ export interface components {
             reason?: string | null;
             /** @description The lease, when its holder cancels; an operator sends none. */
             fence?: components["schemas"]["LeaseFence"] | null;
-        };
-        /** @description The answer to `complete`. */
-        CompleteOutcome: {
-            /** @description `completed`. */
-            public_state: components["schemas"]["PublicState"];
-            /**
-             * Format: int64
-             * @description When it ended.
-             */
-            completed_at: number;
-        };
-        /** @description The arguments of `complete`. */
-        CompleteArgs: {
-            /** @description The execution. */
-            execution_id: components["schemas"]["ExecutionId"];
-            /** @description The lease. */
-            fence: components["schemas"]["LeaseFence"];
-            /** @description The result. As any JSON value. */
-            result?: components["schemas"]["JsonValue"] | null;
-            /** @description The result as bytes; not beside `result`. */
-            result_base64?: components["schemas"]["Blob"] | null;
-            /** @description The content type of the bytes; `application/octet-stream` when absent. */
-            content_type?: string | null;
-            /** @description Journal entries that are recorded in the same commit. */
+            /** @description Journal entries of the holder that are recorded in the same commit. */
             entries?: components["schemas"]["StepEntry"][];
             /**
              * Format: uint64
              * @description The number of the first of these entries.
              */
             first_number?: number | null;
-            /** @description Findings of the holder about the journal while its function ran. */
-            run?: components["schemas"]["RunNotes"] | null;
         };
         /** @description An entry as a lease holder records it. */
         StepEntry: {
@@ -4894,6 +4889,38 @@ export interface components {
         };
         /** @enum {string} */
         StepKind: "step" | "sleep" | "signal" | "child" | "now";
+        /** @description The answer to `complete`. */
+        CompleteOutcome: {
+            /** @description `completed`. */
+            public_state: components["schemas"]["PublicState"];
+            /**
+             * Format: int64
+             * @description When it ended.
+             */
+            completed_at: number;
+        };
+        /** @description The arguments of `complete`. */
+        CompleteArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description The result. As any JSON value. */
+            result?: components["schemas"]["JsonValue"] | null;
+            /** @description The result as bytes; not beside `result`. */
+            result_base64?: components["schemas"]["Blob"] | null;
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
+            content_type?: string | null;
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
+            /** @description Findings of the holder about the journal while its function ran. */
+            run?: components["schemas"]["RunNotes"] | null;
+        };
         /** @description Findings of the holder about its journal while the function ran, sent with an ending. */
         RunNotes: {
             /** @description Entries of the journal that the run never asked for: the program no longer has these steps. At most 100. */
@@ -4910,6 +4937,26 @@ export interface components {
             generation: number;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];
+        };
+        /** @description The arguments of `continue_as_new`. */
+        ContinueAsNewArgs: {
+            /** @description The execution. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The lease. */
+            fence: components["schemas"]["LeaseFence"];
+            /** @description The input of the new generation; the present one stays when it is absent. As any JSON value. */
+            input?: components["schemas"]["JsonValue"] | null;
+            /** @description The input as bytes; not beside `input`. */
+            input_base64?: components["schemas"]["Blob"] | null;
+            /** @description The content type of the bytes; `application/octet-stream` when absent. */
+            content_type?: string | null;
+            /** @description Journal entries that are recorded in the same commit, as the last ones of the generation that ends. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
         };
         /** @description The answer to `delay`. */
         DelayOutcome: {
@@ -5582,6 +5629,13 @@ export interface components {
             assignees?: string[];
             /** @description The same key means the same suspension. */
             idempotency_key?: string | null;
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
         };
         /** @description The answer to `set_tags`. */
         SetTagsOutcome: {
@@ -5662,6 +5716,13 @@ export interface components {
             continuation_base64?: components["schemas"]["Blob"] | null;
             /** @description The content type of the bytes; `application/octet-stream` when absent. */
             continuation_content_type?: string | null;
+            /** @description Journal entries that are recorded in the same commit. */
+            entries?: components["schemas"]["StepEntry"][];
+            /**
+             * Format: uint64
+             * @description The number of the first of these entries.
+             */
+            first_number?: number | null;
         };
         /** @description The answer to `create_pending_waitpoint`. */
         CreatePendingWaitpointOutcome: {
@@ -6507,6 +6568,37 @@ export interface components {
             /** @description The code with which its creation was refused. */
             refused?: string | null;
         };
+        /** @description The answer to `read_question`. */
+        ReadQuestionOutcome: {
+            /** @description Whether the waitpoint still takes an answer. */
+            open: boolean;
+            /** @description The execution that asks. */
+            execution_id: components["schemas"]["ExecutionId"];
+            /** @description The kind of its work. */
+            kind: string;
+            /** @description Why it waits, while it does. */
+            reason?: components["schemas"]["SuspendReason"] | null;
+            /** @description The question for people. */
+            question?: string | null;
+            /** @description A detail of the wait, for people. */
+            detail?: string | null;
+            /** @description The JSON schema of the answer. */
+            schema?: components["schemas"]["JsonValue"] | null;
+            /** @description The people the question is for. */
+            assignees: string[];
+            /**
+             * Format: int64
+             * @description Since when it waits.
+             */
+            since?: number | null;
+            /**
+             * Format: int64
+             * @description When it gives up.
+             */
+            deadline?: number | null;
+            /** @description The names of the signals that count; any when empty. `reject` ends it in any case. */
+            signals: string[];
+        };
         /** @description The answer to `create_stream_ticket`. */
         CreateStreamTicketOutcome: {
             /** @description To be sent as `?ticket=`. */
@@ -6997,7 +7089,7 @@ export interface components {
             claim?: components["schemas"]["ExchangeClaimed"] | null;
         };
         /** @description The outcome of an ending: the answer of its own operation, or a problem. */
-        ExchangeEnded: components["schemas"]["ExchangeEndedOfComplete"] | components["schemas"]["ExchangeEndedOfFail"] | components["schemas"]["ExchangeEndedOfDelay"] | components["schemas"]["ExchangeEndedOfWaitChildren"] | components["schemas"]["ExchangeEndedOfSuspend"] | components["schemas"]["ExchangeEndedOfPark"] | components["schemas"]["ExchangeEndedOfCancel"] | components["schemas"]["ExchangeEndedOfProblem"];
+        ExchangeEnded: components["schemas"]["ExchangeEndedOfComplete"] | components["schemas"]["ExchangeEndedOfFail"] | components["schemas"]["ExchangeEndedOfDelay"] | components["schemas"]["ExchangeEndedOfWaitChildren"] | components["schemas"]["ExchangeEndedOfSuspend"] | components["schemas"]["ExchangeEndedOfPark"] | components["schemas"]["ExchangeEndedOfContinueAsNew"] | components["schemas"]["ExchangeEndedOfCancel"] | components["schemas"]["ExchangeEndedOfProblem"];
         /** @description The work that a claim took, or the reason why it took none. */
         ExchangeClaimed: {
             /** @description The leased tasks, in `lease` mode. */
@@ -7008,7 +7100,7 @@ export interface components {
             problem?: components["schemas"]["Error"] | null;
         };
         /** @description One way to end a task or to part from it. */
-        ExchangeEnding: components["schemas"]["ExchangeEndingOfComplete"] | components["schemas"]["ExchangeEndingOfFail"] | components["schemas"]["ExchangeEndingOfDelay"] | components["schemas"]["ExchangeEndingOfWaitChildren"] | components["schemas"]["ExchangeEndingOfSuspend"] | components["schemas"]["ExchangeEndingOfPark"] | components["schemas"]["ExchangeEndingOfCancel"];
+        ExchangeEnding: components["schemas"]["ExchangeEndingOfComplete"] | components["schemas"]["ExchangeEndingOfFail"] | components["schemas"]["ExchangeEndingOfDelay"] | components["schemas"]["ExchangeEndingOfWaitChildren"] | components["schemas"]["ExchangeEndingOfSuspend"] | components["schemas"]["ExchangeEndingOfPark"] | components["schemas"]["ExchangeEndingOfContinueAsNew"] | components["schemas"]["ExchangeEndingOfCancel"];
         /** @description A claim inside an exchange; the worker and the namespace are those of the call. */
         ExchangeClaim: {
             /** @description The lanes to look in, at least one; they take turns at being first. */
@@ -7852,6 +7944,10 @@ export interface components {
         ExchangeEndedOfPark: {
             park: components["schemas"]["ParkOutcome"];
         };
+        /** @description As `continue_as_new` answers. */
+        ExchangeEndedOfContinueAsNew: {
+            continue_as_new: components["schemas"]["ContinueAsNewOutcome"];
+        };
         /** @description As `cancel_execution` answers. */
         ExchangeEndedOfCancel: {
             cancel: components["schemas"]["CancelExecutionOutcome"];
@@ -7883,6 +7979,10 @@ export interface components {
         /** @description As `park` does. */
         ExchangeEndingOfPark: {
             park: components["schemas"]["ParkArgs"];
+        };
+        /** @description As `continue_as_new` does. */
+        ExchangeEndingOfContinueAsNew: {
+            continue_as_new: components["schemas"]["ContinueAsNewArgs"];
         };
         /** @description As `cancel_execution` does; with the fence of its holder. */
         ExchangeEndingOfCancel: {
@@ -9265,10 +9365,17 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description The lease, when its holder cancels; an operator sends none. */
-                    fence?: components["schemas"]["LeaseFence"] | null;
+                    /**
+                     * Format: uint64
+                     * @description The number of the first of these entries.
+                     */
+                    first_number?: number | null;
                     /** @description The reason, for people. */
                     reason?: string | null;
+                    /** @description The lease, when its holder cancels; an operator sends none. */
+                    fence?: components["schemas"]["LeaseFence"] | null;
+                    /** @description Journal entries of the holder that are recorded in the same commit. */
+                    entries?: components["schemas"]["StepEntry"][];
                 };
             };
         };
@@ -9365,14 +9472,21 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
-                    content_type?: string | null;
+                    /**
+                     * Format: uint64
+                     * @description The number of the first of these entries.
+                     */
+                    first_number?: number | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description The input of the new generation; the present one stays when it is absent. As any JSON value. */
                     input?: components["schemas"]["JsonValue"] | null;
                     /** @description The input as bytes; not beside `input`. */
                     input_base64?: components["schemas"]["Blob"] | null;
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
+                    content_type?: string | null;
+                    /** @description Journal entries that are recorded in the same commit, as the last ones of the generation that ends. */
+                    entries?: components["schemas"]["StepEntry"][];
                 };
                 "application/octet-stream": string;
             };
@@ -10619,8 +10733,11 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
-                    /** @description The same key means the same suspension. */
-                    idempotency_key?: string | null;
+                    /**
+                     * Format: uint64
+                     * @description The number of the first of these entries.
+                     */
+                    first_number?: number | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description The condition that resumes it. */
@@ -10656,6 +10773,10 @@ export interface operations {
                     schema?: components["schemas"]["JsonValue"] | null;
                     /** @description The people the question is for. */
                     assignees?: string[];
+                    /** @description The same key means the same suspension. */
+                    idempotency_key?: string | null;
+                    /** @description Journal entries that are recorded in the same commit. */
+                    entries?: components["schemas"]["StepEntry"][];
                 };
                 "application/octet-stream": string;
             };
@@ -10846,14 +10967,21 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
-                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
-                    continuation_content_type?: string | null;
+                    /**
+                     * Format: uint64
+                     * @description The number of the first of these entries.
+                     */
+                    first_number?: number | null;
                     /** @description The lease. */
                     fence: components["schemas"]["LeaseFence"];
                     /** @description Handed to the next claim. As any JSON value. */
                     continuation?: components["schemas"]["JsonValue"] | null;
                     /** @description The continuation as bytes; not beside `continuation`. */
                     continuation_base64?: components["schemas"]["Blob"] | null;
+                    /** @description The content type of the bytes; `application/octet-stream` when absent. */
+                    continuation_content_type?: string | null;
+                    /** @description Journal entries that are recorded in the same commit. */
+                    entries?: components["schemas"]["StepEntry"][];
                 };
                 "application/octet-stream": string;
             };
@@ -12761,6 +12889,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SignalOutcome"];
+                };
+            };
+            default: components["responses"]["Problem"];
+            "4XX": components["responses"]["Problem"];
+        };
+    };
+    read_question: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The identity of the call: a repeat is the same call, for 24 hours. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The waitpoint. */
+                waitpoint_id: components["schemas"]["WaitpointId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description The waitpoint's token. */
+                    token?: components["schemas"]["Secret"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReadQuestionOutcome"];
                 };
             };
             default: components["responses"]["Problem"];

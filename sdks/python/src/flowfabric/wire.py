@@ -669,6 +669,10 @@ class CancelExecutionArgs(Model):
     reason: str | None = None
     #: The lease, when its holder cancels; an operator sends none.
     fence: LeaseFence | None = None
+    #: Journal entries of the holder that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
 
 
 class CancelExecutionOutcome(Model):
@@ -856,6 +860,25 @@ class Content(Model):
     content_type: str
     #: The payload once more, readable, when the bytes are JSON.
     payload: Any = None
+
+
+class ContinueAsNewArgs(Model):
+    """The arguments of `continue_as_new`."""
+
+    #: The execution.
+    execution_id: ExecutionId
+    #: The lease.
+    fence: LeaseFence
+    #: The input of the new generation; the present one stays when it is absent. As any JSON value.
+    input: JsonValue | None = None
+    #: The input as bytes; not beside `input`.
+    input_base64: Blob | None = None
+    #: The content type of the bytes; `application/octet-stream` when absent.
+    content_type: str | None = None
+    #: Journal entries that are recorded in the same commit, as the last ones of the generation that ends.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
 
 
 class ContinueAsNewOutcome(Model):
@@ -1359,6 +1382,7 @@ class ExchangeEnded(Model):
     wait_children: WaitChildrenOutcome | None = None
     suspend: SuspendOutcome | None = None
     park: ParkOutcome | None = None
+    continue_as_new: ContinueAsNewOutcome | None = None
     cancel: CancelExecutionOutcome | None = None
     problem: Error | None = None
 
@@ -1372,6 +1396,7 @@ class ExchangeEnding(Model):
     wait_children: WaitChildrenArgs | None = None
     suspend: SuspendArgs | None = None
     park: ParkArgs | None = None
+    continue_as_new: ContinueAsNewArgs | None = None
     cancel: CancelExecutionArgs | None = None
 
 
@@ -2651,6 +2676,33 @@ class QuotaStatus(Model):
     updated_at: int
 
 
+class ReadQuestionOutcome(Model):
+    """The answer to `read_question`."""
+
+    #: Whether the waitpoint still takes an answer.
+    open: bool
+    #: The execution that asks.
+    execution_id: ExecutionId
+    #: The kind of its work.
+    kind: str
+    #: Why it waits, while it does.
+    reason: SuspendReason | None = None
+    #: The question for people.
+    question: str | None = None
+    #: A detail of the wait, for people.
+    detail: str | None = None
+    #: The JSON schema of the answer.
+    schema_: JsonValue | None = Field(None, alias="schema")
+    #: The people the question is for.
+    assignees: list[str]
+    #: Since when it waits.
+    since: int | None = None
+    #: When it gives up.
+    deadline: int | None = None
+    #: The names of the signals that count; any when empty. `reject` ends it in any case.
+    signals: list[str]
+
+
 class ReadSummaryOutcome(Model):
     """The answer to `read_summary`."""
 
@@ -3510,6 +3562,10 @@ class SuspendArgs(Model):
     assignees: list[str] = []
     #: The same key means the same suspension.
     idempotency_key: str | None = None
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
 
 
 class SuspendOutcome(Model):
@@ -3770,6 +3826,10 @@ class WaitChildrenArgs(Model):
     continuation_base64: Blob | None = None
     #: The content type of the bytes; `application/octet-stream` when absent.
     continuation_content_type: str | None = None
+    #: Journal entries that are recorded in the same commit.
+    entries: list[StepEntry] = []
+    #: The number of the first of these entries.
+    first_number: int | None = None
 
 
 class WaitChildrenOutcome(Model):
@@ -4303,12 +4363,14 @@ def read_summary(
     raise NotImplementedError
 
 
-@operation("POST", "/v1/executions/{execution_id}/cancel", set(), {"fence", "reason"})
+@operation("POST", "/v1/executions/{execution_id}/cancel", set(), {"entries", "fence", "first_number", "reason"})
 def cancel_execution(
     *,
     execution_id: ExecutionId,
-    fence: LeaseFence | Mapping[str, Any] | None = None,
+    first_number: int | None = None,
     reason: str | None = None,
+    fence: LeaseFence | Mapping[str, Any] | None = None,
+    entries: Sequence[StepEntry | Mapping[str, Any]] | None = None,
 ) -> CancelExecutionOutcome:
     """Cancels an execution. One that has ended keeps its outcome."""
     raise NotImplementedError
@@ -4330,14 +4392,16 @@ def complete(
     raise NotImplementedError
 
 
-@operation("POST", "/v1/executions/{execution_id}/continue-as-new", set(), {"content_type", "fence", "input", "input_base64"})
+@operation("POST", "/v1/executions/{execution_id}/continue-as-new", set(), {"content_type", "entries", "fence", "first_number", "input", "input_base64"})
 def continue_as_new(
     *,
     execution_id: ExecutionId,
     fence: LeaseFence | Mapping[str, Any],
-    content_type: str | None = None,
+    first_number: int | None = None,
     input: JsonValue | None = None,
     input_base64: Blob | None = None,
+    content_type: str | None = None,
+    entries: Sequence[StepEntry | Mapping[str, Any]] | None = None,
 ) -> ContinueAsNewOutcome:
     """Releases the lease and begins the function anew: the same execution and attempt, another input, an empty
     journal. For loops that run for months.
@@ -4726,14 +4790,14 @@ def decide_step(
     raise NotImplementedError
 
 
-@operation("POST", "/v1/executions/{execution_id}/suspend", set(), {"allow_operator_resume", "assignees", "condition", "continuation", "continuation_base64", "continuation_content_type", "detail", "fence", "idempotency_key", "question", "reason", "requested_by", "schema", "timeout_behavior", "timeout_ms", "waitpoint_ids", "waitpoint_key"})
+@operation("POST", "/v1/executions/{execution_id}/suspend", set(), {"allow_operator_resume", "assignees", "condition", "continuation", "continuation_base64", "continuation_content_type", "detail", "entries", "fence", "first_number", "idempotency_key", "question", "reason", "requested_by", "schema", "timeout_behavior", "timeout_ms", "waitpoint_ids", "waitpoint_key"})
 def suspend(
     *,
     execution_id: ExecutionId,
     fence: LeaseFence | Mapping[str, Any],
     condition: Condition,
     reason: SuspendReason,
-    idempotency_key: str | None = None,
+    first_number: int | None = None,
     timeout_ms: int | None = None,
     timeout_behavior: TimeoutBehavior | None = None,
     continuation: JsonValue | None = None,
@@ -4747,6 +4811,8 @@ def suspend(
     question: str | None = None,
     schema: JsonValue | None = None,
     assignees: Sequence[str] | None = None,
+    idempotency_key: str | None = None,
+    entries: Sequence[StepEntry | Mapping[str, Any]] | None = None,
 ) -> SuspendOutcome:
     """Releases the lease until signals, a timeout or an operator resume the attempt."""
     raise NotImplementedError
@@ -4800,14 +4866,16 @@ def wait_execution(
     raise NotImplementedError
 
 
-@operation("POST", "/v1/executions/{execution_id}/wait-children", set(), {"continuation", "continuation_base64", "continuation_content_type", "fence"})
+@operation("POST", "/v1/executions/{execution_id}/wait-children", set(), {"continuation", "continuation_base64", "continuation_content_type", "entries", "fence", "first_number"})
 def wait_children(
     *,
     execution_id: ExecutionId,
     fence: LeaseFence | Mapping[str, Any],
-    continuation_content_type: str | None = None,
+    first_number: int | None = None,
     continuation: JsonValue | None = None,
     continuation_base64: Blob | None = None,
+    continuation_content_type: str | None = None,
+    entries: Sequence[StepEntry | Mapping[str, Any]] | None = None,
 ) -> WaitChildrenOutcome:
     """Releases the lease; the same attempt continues when the children it spawned have ended."""
     raise NotImplementedError
@@ -5397,6 +5465,18 @@ def signal_waitpoint(
 ) -> SignalOutcome:
     """Delivers a signal to a waitpoint, whichever execution it belongs to. Its token is all the authority it takes,
     also on a server that asks for API tokens.
+    """
+    raise NotImplementedError
+
+
+@operation("POST", "/v1/signals/{waitpoint_id}/question", set(), {"token"})
+def read_question(
+    *,
+    waitpoint_id: WaitpointId,
+    token: Secret | None = None,
+) -> ReadQuestionOutcome:
+    """Reads the question that a waitpoint is for. Its token is all the authority it takes, also on a server that
+    asks for API tokens, so that the page of a link can show people what they decide.
     """
     raise NotImplementedError
 
