@@ -9,7 +9,7 @@ import { Card, Empty, Refusal, State, When } from "../ui/basics";
 import { Table } from "../ui/table";
 import { ActButtons } from "../ui/dialog";
 import type { Act } from "../ui/dialog";
-import { count, many, quote, span } from "../format";
+import { count, many, option, quote, span } from "../format";
 import { useRows } from "../keys";
 import { useClaimRates } from "../metrics";
 import { fetchCounts, shown } from "./overview";
@@ -121,7 +121,7 @@ function actsOf(lane: Lane): Act[] {
     name: act.name,
     effect: act.effect,
     danger: act.name === "Disable",
-    command: `ff lane ${act.word} ${quote(lane.name)}`,
+    command: (values) => `ff lane ${act.word} ${quote(lane.name)}${option("reason", values["reason"])}`,
     fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
     run: async (values) => {
       const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };

@@ -2,12 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { count, exact, many, quote, shortId, span, words } from "../format";
+import { count, exact, many, option, quote, shortId, span, words } from "../format";
 import { type DeploymentEvent, seen, useAsk, useEvents } from "../live";
 import { fetchMetrics } from "../metrics";
 import { total } from "../prometheus";
 import { go, link } from "../router";
-import { may } from "../session";
+import { may, session } from "../session";
 import { Card, Command, Copy, Empty, Loading, Refusal, State, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
 import { Table } from "../ui/table";
@@ -108,21 +108,26 @@ function Audit() {
   );
 }
 
+/** The namespace of a token that reaches every one. */
+const EVERYWHERE = "*";
+
 function Tokens() {
   const tokens = useAsk("tokens", (signal) => answer(api.GET("/v1/admin/tokens", { params: { query: { limit: 500 } }, signal })));
+  // A token that reaches one namespace makes tokens for that one.
+  const own = session.value?.namespace;
   const fresh = useSignal<{ name: string; secret: string } | undefined>(undefined);
   const create = () =>
     propose({
       name: "Make a token",
       effect: "A new token with this role. Its secret is shown once, on this page, and never again.",
-      command: "ff token create NAME --role reader",
+      command: (values) => `ff token create ${quote(values["name"] || "NAME")} --role ${values["role"]}${own ? "" : values["namespace"] ? option("namespace", values["namespace"]) : " --everywhere"}`,
       fields: [
         { name: "name", label: "Name" },
         { name: "role", label: "Role", type: "select", options: ["reader", "submitter", "worker", "approver", "operator", "admin"], value: "reader" },
-        { name: "namespace", label: "Namespace (every one if empty)", optional: true },
+        ...(own ? [] : [{ name: "namespace", label: "Namespace (every one if empty)", optional: true }]),
       ],
       run: async (values) => {
-        const done = await answer(api.POST("/v1/admin/tokens", { body: { name: values["name"] ?? "", role: values["role"] as never, namespace: values["namespace"] || null } }));
+        const done = await answer(api.POST("/v1/admin/tokens", { body: { name: values["name"] ?? "", role: values["role"] as never, namespace: values["namespace"] || (own ? null : EVERYWHERE) } }));
         fresh.value = { name: done.token.name ?? "", secret: done.secret };
         tokens.refresh();
         return `The token ${done.token.name} is made.`;
@@ -171,7 +176,7 @@ function Tokens() {
         columns={[
           { name: "Name", cell: (token) => token.name },
           { name: "Role", cell: (token) => token.role },
-          { name: "Namespace", cell: (token) => token.namespace ?? <span class="muted">every one</span> },
+          { name: "Namespace", cell: (token) => (token.namespace && token.namespace !== EVERYWHERE ? token.namespace : <span class="muted">every one</span>) },
           {
             name: "Made",
             cell: (token) => (
@@ -180,7 +185,7 @@ function Tokens() {
               </>
             ),
           },
-          { name: "Good until", cell: (token) => (token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="it is revoked" />) },
+          { name: "Good until", cell: (token) => (token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="no end" />) },
           {
             name: "Actions",
             cell: (token) =>
