@@ -23,6 +23,7 @@ function actsOf(question: Question): Act[] {
   return [
     {
       name: "Grant",
+      answer: "approve",
       effect: "So much more may be used until the budget begins anew. Everything that waits for the answer goes on.",
       command: (values) => `ff budget grant ${quote(budget)} ${quote(`${dimension}=${Number(values["amount"])}`)}`,
       fields: [{ name: "amount", label: `How many ${dimension} more`, type: "number", value: String(wanted) }],
@@ -43,6 +44,7 @@ function actsOf(question: Question): Act[] {
     },
     {
       name: "No",
+      answer: "reject",
       effect: "Nothing more is used until the budget begins anew, and nobody is asked again. What waits for the answer fails.",
       command: `ff budget decline ${quote(budget)}`,
       danger: true,

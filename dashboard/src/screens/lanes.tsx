@@ -76,8 +76,8 @@ export function Lanes() {
               cell: ({ lane }) => (
                 <>
                   <State state={lane.state} />
-                  {lane.reason && <div class="small muted">{lane.reason}</div>}
-                  {lane.aging_ms && <div class="small muted">{span(lane.aging_ms)} of age are worth one step of priority</div>}
+                  {lane.reason && <div class="small muted remark">{lane.reason}</div>}
+                  {lane.aging_ms && <div class="small muted remark">{span(lane.aging_ms)} of age are worth one step of priority</div>}
                 </>
               ),
             },

@@ -32,6 +32,8 @@ export interface Act {
   /** The same as a command; one with fields follows what is written into them, and throws what is wrong with that. */
   command?: string | ((values: Values) => string | undefined);
   danger?: boolean;
+  /** Which answer to a question it is, for the keys that choose one. */
+  answer?: "approve" | "reject";
   /** Fields that the act takes. */
   fields?: Field[];
   /** What happens if it is done although something still uses its target; where absent, that is refused for good. */
@@ -86,6 +88,7 @@ export function ActButtons({ acts, label, done, prominent = false }: ActButtonsP
         <button
           type="button"
           class={`button ${prominent ? "" : "small"} ${prominent && index === 0 ? "primary" : ""} ${act.danger ? "danger" : ""}`}
+          data-answer={act.answer}
           onClick={() => propose({ ...act, run: carryOut(act) })}
         >
           {act.name}
