@@ -107,7 +107,7 @@ export function Lanes() {
                 </>
               ),
             },
-            { name: "Actions", when: may("operator"), cell: ({ lane }) => <ActButtons label={`Actions on ${lane.name}`} acts={actsOf(lane)} done={lanes.refresh} /> },
+            { name: "Actions", when: may("operator"), cell: ({ lane }) => <div class="pairs"><ActButtons label={`Actions on ${lane.name}`} acts={actsOf(lane)} done={lanes.refresh} /></div> },
           ]}
         />
       </Card>

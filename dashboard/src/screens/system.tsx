@@ -248,7 +248,7 @@ function Deployment() {
         <section class="stack">
           <h2>Settings of the deployment</h2>
           <Facts facts={settingsOf(found)} />
-          <p class="small muted">The settings of one server, with those that were left as they are, are told where it runs:</p>
+          <p class="small muted">A server prints all of its settings where it runs:</p>
           <div class="row">
             <Command line="ff server --print-config" />
           </div>

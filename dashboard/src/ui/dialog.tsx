@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { signal, useSignal } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
 import { Command, Refusal } from "./basics";
@@ -129,7 +130,7 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
         <h2>{act.name}</h2>
         <p>{act.effect}</p>
         {act.fields?.map((field) => <FieldInput field={field} />)}
-        <SameCommand act={act} values={written.value} force={force} />
+        <SameCommand act={act} written={written} force={force} />
         {error.value !== undefined && <Refusal error={error.value} />}
         {force && <p role="status">{act.forced}</p>}
         <div class="row end">
@@ -156,10 +157,10 @@ function valuesOf(form: HTMLFormElement): Values {
 }
 
 /** The command that does the same as the act with what is written now. Where that makes no command, it says why. */
-function SameCommand({ act, values, force }: { act: Act; values: Values; force: boolean }) {
+function SameCommand({ act, written, force }: { act: Act; written: ReadonlySignal<Values>; force: boolean }) {
   let line;
   try {
-    line = typeof act.command === "function" ? act.command(values) : act.command;
+    line = typeof act.command === "function" ? act.command(written.value) : act.command;
   } catch (caught) {
     return <span class="small muted">{caught instanceof Error ? caught.message : String(caught)}</span>;
   }
@@ -179,8 +180,12 @@ export function FieldInput({ field }: { field: Field }) {
     <label class="labelled">
       {field.label}
       {field.type === "select" ? (
-        <select {...shared} value={field.value}>
-          {field.options?.map((option) => <option value={option}>{option}</option>)}
+        <select {...shared}>
+          {field.options?.map((option) => (
+            <option value={option} selected={option === field.value}>
+              {option}
+            </option>
+          ))}
         </select>
       ) : field.type === "textarea" ? (
         <textarea {...shared} rows={4} defaultValue={field.value} />
