@@ -147,6 +147,34 @@ test("the command of a dialog follows what is written into it, and does the same
     wanted,
   );
   await server.call("POST", `/v1/executions/${id}/cancel`, {});
+
+  // Another namespace is named, so that the command is not about the caller's own.
+  await server.call("POST", "/v1/quotas", { namespace: "team-a", name: "followed", window_seconds: 60, max_requests: 5 });
+  const elsewhere = await commandOf("/budgets?ns=team-a", "Actions on followed", "Change", { "Attempts that may start": "8" });
+  await runShown(elsewhere, server);
+  assert.equal((await server.call("GET", "/v1/quotas/followed?namespace=team-a")).definition.max_requests, 8);
+  assert.equal((await server.call("GET", "/v1/quotas/followed")).definition.max_requests, 5);
+  const there = await server.submit("followed", 1, { namespace: "team-a", lane: "idle" });
+  await runShown(await commandOf(`/executions/${there}?ns=team-a`, "Actions", "Hold", { Reason: "late" }), server);
+  assert.ok((await server.call("GET", `/v1/executions/${there}`)).held_by.includes("blocked_by_operator"));
+  await tab.close();
+});
+
+test("a refusal says each thing once, and names the field that it is about", async () => {
+  const id = await server.submit("refused", 1, { lane: "idle" });
+  const tab = await open(server, `/executions/${id}`);
+  const { page } = tab;
+  const refusals = [
+    [{ code: "invalid", detail: "this is too long", details: { field: "hold_reason" }, advice: "Correct the field named in details.field." }, "invalid\nthis is too long\nThe field is hold reason."],
+    [{ code: "invalid", detail: "hold_reason is too long", details: { field: "hold_reason" }, advice: "Correct the field named in details.field." }, "invalid\nhold_reason is too long"],
+    [{ code: "not_now", detail: "Not now.", details: {}, advice: "Not now." }, "Not now."],
+  ];
+  for (const [said, shown] of refusals) {
+    await page.route("**/hold", (route) => route.fulfill({ status: 400, json: said }), { times: 1 });
+    const dialog = await act(page, "Actions", "Hold");
+    assert.equal(await dialog.getByRole("alert").innerText(), shown);
+    await dialog.getByRole("button", { name: "Back", exact: true }).click();
+  }
   await tab.close();
 });
 

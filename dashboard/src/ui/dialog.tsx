@@ -5,6 +5,8 @@ import { signal, useSignal } from "@preact/signals";
 import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
+import { option } from "../format";
+import { namespace } from "../router";
 import { Command, Refusal } from "./basics";
 
 /** A modal window. Escape and the button close it; the focus goes back to where it was. */
@@ -165,10 +167,12 @@ function SameCommand({ act, written, force }: { act: Act; written: ReadonlySigna
     return <span class="small muted">{caught instanceof Error ? caught.message : String(caught)}</span>;
   }
   if (!line) return null;
+  // A command without a namespace is about the caller's own, as an address without one.
+  const place = / --(namespace|everywhere)\b/.test(line) ? "" : option("namespace", namespace());
   return (
     <div class="stack">
       <span class="small muted">The same from a terminal:</span>
-      <Command line={force ? `${line} --force` : line} />
+      <Command line={`${line}${place}${force ? " --force" : ""}`} />
     </div>
   );
 }
@@ -181,9 +185,9 @@ export function FieldInput({ field }: { field: Field }) {
       {field.label}
       {field.type === "select" ? (
         <select {...shared}>
-          {field.options?.map((option) => (
-            <option value={option} selected={option === field.value}>
-              {option}
+          {field.options?.map((choice) => (
+            <option value={choice} selected={choice === field.value}>
+              {choice}
             </option>
           ))}
         </select>
