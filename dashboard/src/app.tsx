@@ -1,6 +1,6 @@
 // The frame around every screen: where to go, the search, the keys, who we are.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { api, answer, tokenWanted } from "./api/client";
 import { attended, live, setClock, useAsk, useEvents } from "./live";
@@ -65,6 +65,7 @@ function Frame() {
   useEvents(() => {}, !approverOnly.value);
   const deployment = useAsk("deployment", async (signal) => (approverOnly.value ? undefined : await answer(api.GET("/v1/deployment", { signal }))));
   const told = deployment.data.value?.now;
+  const version = deployment.data.value && `${deployment.data.value.version} on ${deployment.data.value.store}`;
   useEffect(() => {
     if (told !== undefined) setClock(told);
   }, [told]);
@@ -100,15 +101,9 @@ function Frame() {
           ))}
         </nav>
         <div class="side-foot">
-          {deployment.data.value && (
-            <span>
-              {deployment.data.value.version} on {deployment.data.value.store}
-            </span>
-          )}
+          {version && <span>{version}</span>}
           <span class="row">
-            <a href="/openapi.json" target="_blank" rel="noopener">
-              API
-            </a>
+            <ApiLink />
             <button type="button" class="button quiet small" onClick={() => (keysShown.value = true)}>
               Keys <kbd>?</kbd>
             </button>
@@ -119,21 +114,20 @@ function Frame() {
         <header class="top">
           {!approverOnly.value && <Search />}
           <div class="top-right">
-            {!approverOnly.value && <Namespace />}
+            {!approverOnly.value && !narrow.value && <Namespace />}
             {!approverOnly.value && <Live />}
             <button type="button" class="icon" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Use the light theme" : "Use the dark theme"}>
               <Icon name={theme.value === "dark" ? "sun" : "moon"} />
             </button>
             {session.value?.tokens_required && (
               <>
-                <span class="small muted hide-narrow" title={`role ${session.value.role}`}>
-                  {session.value.name} ({session.value.role})
-                </span>
+                {!narrow.value && <Caller />}
                 <button type="button" class="button small" onClick={() => void signOut()}>
                   Sign out
                 </button>
               </>
             )}
+            {narrow.value && <Menu version={version} showKeys={() => (keysShown.value = true)} />}
           </div>
         </header>
         <main id="main" ref={main} tabIndex={-1}>
@@ -144,6 +138,49 @@ function Frame() {
       <Proposals />
       <Notes />
     </div>
+  );
+}
+
+/** Where the side is a line on top of the page, what stood at its foot has a menu; the stylesheet has the same width. */
+const narrowMedia = window.matchMedia("(max-width: 900px)");
+const narrow = signal(narrowMedia.matches);
+narrowMedia.addEventListener("change", (event) => (narrow.value = event.matches));
+
+/** What a narrow page has no room for beside its search. */
+function Menu({ version, showKeys }: { version: string | undefined; showKeys: () => void }) {
+  const element = useRef<HTMLDetailsElement>(null);
+  const close = () => element.current?.removeAttribute("open");
+  return (
+    <details class="menu" ref={element} onKeyDown={(event) => event.key === "Escape" && close()}>
+      <summary class="button small">Menu</summary>
+      <div>
+        {!approverOnly.value && <Namespace />}
+        {session.value?.tokens_required && <Caller />}
+        {version && <span class="small muted">{version}</span>}
+        <hr />
+        <ApiLink />
+        <button type="button" class="button quiet small" onClick={() => (close(), showKeys())}>
+          Keys
+        </button>
+      </div>
+    </details>
+  );
+}
+
+function ApiLink() {
+  return (
+    <a href="/openapi.json" target="_blank" rel="noopener">
+      API
+    </a>
+  );
+}
+
+/** On whose behalf the page acts. */
+function Caller() {
+  return (
+    <span class="small muted" title={`role ${session.value?.role}`}>
+      {session.value?.name} ({session.value?.role})
+    </span>
   );
 }
 
@@ -209,7 +246,7 @@ function Namespace() {
     window.location.assign(next.pathname + next.search);
   };
   return (
-    <label class="row tight small muted hide-narrow">
+    <label class="row tight small muted">
       Namespace
       <input class="field" size={10} list="namespaces" defaultValue={query.value.get("ns") ?? "default"} onFocus={known.refresh} onChange={choose} />
       <datalist id="namespaces">

@@ -1,7 +1,7 @@
 // Questions that wait for people.
 
 import { signal } from "@preact/signals";
-import { answer, api } from "./api/client";
+import { answer, api, isMissing } from "./api/client";
 import type { Schemas } from "./api/client";
 import { namespace } from "./router";
 
@@ -51,6 +51,33 @@ export function signalNames(condition: unknown): string[] {
   };
   look(condition, 0);
   return [...names];
+}
+
+/** What a link to a waitpoint asks. */
+export interface LinkQuestion {
+  execution_id: string;
+  kind: string;
+  question?: string | null;
+  detail?: string | null;
+  /** The JSON schema of the answer. */
+  schema?: unknown;
+  assignees: string[];
+  reason: string;
+  since: number;
+  deadline?: number | null;
+  /** Whether an answer still counts. */
+  open: boolean;
+}
+
+/** Asks what a link asks, which changes nothing; `null` where the server does not tell. The token of the link is all it takes. */
+export async function fetchLinkQuestion(waitpoint: string, token: string, signal: AbortSignal): Promise<LinkQuestion | null> {
+  const path = "/v1/signals/{waitpoint_id}/question" as "/v1/signals/{waitpoint_id}";
+  try {
+    return (await answer(api.POST(path, { params: { path: { waitpoint_id: waitpoint } }, body: { token } as never, signal }))) as unknown as LinkQuestion;
+  } catch (error) {
+    if (isMissing(error)) return null;
+    throw error;
+  }
 }
 
 /** Sends a decision. With tokens on the server knows who we are; without, the identity tells people apart. */

@@ -114,6 +114,13 @@ export function quote(word: string): string {
   return /^[A-Za-z0-9_./:=@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
+/** An option of a command with a value that somebody wrote; nothing where it is empty. It begins with a space. */
+export function option(name: string, value: string | undefined): string {
+  if (!value) return "";
+  // A value that begins with a dash would be taken for an option of its own.
+  return ` --${name}${value.startsWith("-") ? "=" : " "}${quote(value)}`;
+}
+
 /** The tags that lines of `key=value` say. */
 export function parseTags(text: string): Record<string, string> {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);

@@ -7,13 +7,14 @@ import { toggleTheme } from "./theme";
 /** How long after `g` the letter of a screen may come. */
 const CHORD_MS = 1_200;
 
-function writes(target: EventTarget | null): boolean {
+/** Whether an element takes what is written. */
+export function isWriting(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
 /** Whether a key press is meant for the page and not for a field or a window. */
 export function isForPage(event: KeyboardEvent): boolean {
-  return !event.ctrlKey && !event.metaKey && !event.altKey && !writes(event.target) && !document.querySelector("dialog[open]");
+  return !event.ctrlKey && !event.metaKey && !event.altKey && !isWriting(event.target) && !document.querySelector("dialog[open]");
 }
 
 export function useKeys(screens: readonly { path: string; key: string }[], showKeys: () => void): void {

@@ -2,7 +2,7 @@
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
-import { Deployment, closeBrowser, open } from "./support.mjs";
+import { Deployment, XSS, closeBrowser, open } from "./support.mjs";
 import { checkAccess } from "./axe.mjs";
 
 const ADMIN = "an-administrator-of-the-tests";
@@ -38,6 +38,22 @@ test("the page asks for a token, refuses a wrong one, and everybody can use it",
   await tab.page.getByLabel("API token").fill("wrong");
   await tab.page.getByRole("button", { name: "Sign in" }).click();
   await tab.page.getByRole("alert").waitFor();
+  assert.equal(await tab.page.getByRole("alert").innerText(), "This token is not valid: it was mistyped or revoked, or its time is over.");
+  await tab.close();
+});
+
+test("a token without an end says so, and one that is made for no namespace reaches every one", async () => {
+  const tab = await signIn("/system/tokens", ADMIN);
+  const { page } = tab;
+  await page.getByRole("row", { name: /a-reader/ }).getByText("no end").waitFor();
+  await page.getByRole("button", { name: "Make a token" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("ci");
+  await dialog.getByLabel("Role").selectOption("submitter");
+  await dialog.getByText("ff token create ci --role submitter --everywhere").waitFor();
+  await dialog.getByRole("button", { name: "Make a token" }).click();
+  await page.getByRole("row", { name: /ci submitter every one/ }).waitFor();
+  assert.equal((await server.call("GET", "/v1/admin/tokens")).items.find((one) => one.name === "ci").namespace, "*");
   await tab.close();
 });
 
@@ -123,8 +139,67 @@ test("a link whose token is missing or wrong says so and changes nothing", async
   const tab = await open(server, `/waitpoints/${waiting}/0000-00000000-0000-7000-8000-000000000000`);
   await tab.page.getByText("is not complete").waitFor();
   await tab.close();
-  const wrong = await open(server, `/waitpoints/${waiting}/0000-00000000-0000-7000-8000-000000000000#k1:00`);
-  await wrong.page.getByRole("button", { name: "Reject" }).click();
+  const address = `/waitpoints/${waiting}/0000-00000000-0000-7000-8000-000000000000#k1:00`;
+  const refused = "This link is not valid: a part of it is missing or wrong, or it is too old. Ask for it again.";
+  // A server that does not tell what is asked says it to the answer.
+  const older = await openLink(server, address, { status: 404, json: { code: "route_not_found", detail: "See /openapi.json for the routes." } });
+  await older.page.getByText("A task waits for you.").waitFor();
+  await older.page.getByRole("button", { name: "Reject" }).click();
+  assert.equal(await older.page.getByRole("alert").innerText(), refused);
+  await older.close();
+  const wrong = await openLink(server, address, { status: 401, json: { code: "invalid_token", detail: "no", advice: "no" } });
   await wrong.page.getByRole("alert").waitFor();
+  assert.equal(await wrong.page.getByRole("alert").innerText(), refused);
+  assert.equal(await wrong.page.getByRole("button", { name: "Approve" }).count(), 0);
   await wrong.close();
+});
+
+/** A link, opened where the server says this to what is asked. */
+async function openLink(server, address, said) {
+  const tab = await open(server, "/favicon.svg");
+  await tab.page.route("**/v1/signals/*/question", (route) => route.fulfill(said));
+  await tab.page.goto(server.url + address);
+  return tab;
+}
+
+test("a link shows its question and who is asked, and its form becomes the answer", async (t) => {
+  const server = await Deployment.start();
+  t.after(() => server.stop());
+  const id = await server.submit("refund", "x", { lane: "ask" });
+  const schema = { type: "object", required: ["amount"], properties: { amount: { type: "integer", title: "Amount", maximum: 500 } } };
+  const question = { question: `Refund how much?${XSS}`, detail: "Order 4711", schema };
+  let asked;
+  await server.work(["ask"], async (task) => {
+    asked = await task.say("suspend", { condition: { any: [{ name: "approve" }] }, reason: "approval", ...question });
+  });
+  const address = `/waitpoints/${id}/${asked.waitpoint_id}#${encodeURIComponent(asked.token)}`;
+  const told = { execution_id: id, kind: "refund", ...question, assignees: ["ann", "bob"], reason: "approval", since: Date.now() - 120_000, deadline: Date.now() + 7_200_000, open: true };
+  const tab = await openLink(server, address, { json: told });
+  const { page } = tab;
+  await page.getByText(question.question).waitFor();
+  await page.getByText("Order 4711").waitFor();
+  await page.getByText("ann, bob").waitFor();
+  const due = page.locator("time", { hasText: /^in (2 h|1 h 59 min)$/ });
+  assert.match(await due.getAttribute("title"), /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/);
+  await checkAccess(page, "a link with a form");
+  const state = async () => (await server.call("GET", `/v1/executions/${id}/state`)).public_state;
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByRole("alert").getByText("Amount:").waitFor();
+  assert.equal(await state(), "suspended");
+  await page.getByLabel("Amount").fill("40");
+  await page.getByRole("button", { name: "Approve" }).click();
+  await page.getByText("was delivered").waitFor();
+  let answered;
+  await server.work(["ask"], async (task, claimed) => {
+    answered = JSON.parse(Buffer.from(claimed.resume_signals[0].payload_base64, "base64").toString());
+    await task.say("complete", { result: 1 });
+  });
+  assert.deepEqual(answered, { amount: 40 });
+  await tab.close();
+
+  const over = await openLink(server, address, { json: { ...told, open: false } });
+  await over.page.getByText("The question was answered, or it is over.").waitFor();
+  assert.equal(await over.page.getByRole("button").count(), 0);
+  await checkAccess(over.page, "a link whose question is over");
+  await over.close();
 });

@@ -2,7 +2,7 @@
 
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
-import { Deployment, closeBrowser, open, shownBy } from "./support.mjs";
+import { Deployment, closeBrowser, open, runShown, shownBy } from "./support.mjs";
 import { checkAccess } from "./axe.mjs";
 
 let server;
@@ -97,6 +97,84 @@ test("an execution gets other tags, a wrong one says which, and what has ended i
   await page.getByRole("heading", { level: 1, name: "Executions" }).waitFor();
   await page.goto(`${server.url}/executions/${id}`);
   await page.getByText("There is no such execution").waitFor();
+  await tab.close();
+});
+
+test("the command of a dialog follows what is written into it, and does the same", async () => {
+  const id = await server.submit("followed", 1, { lane: "followed", tags: { team: "blue", stage: "one" } });
+  await server.call("POST", "/v1/quotas", { name: "followed", window_seconds: 60, max_requests: 5 });
+  await server.call("POST", "/v1/schedules", { name: "followed", spec: { every_ms: 3_600_000 }, template: { execution: { kind: "one", lane: "idle" } } });
+  const tab = await open(server, "/");
+  const { page } = tab;
+  /** Writes into the fields of an act, and gives the command that stands below them then. */
+  const commandOf = async (path, group, name, values) => {
+    await page.goto(server.url + path);
+    await page.getByRole("group", { name: group }).getByRole("button", { name, exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    for (const [label, value] of Object.entries(values)) {
+      const field = dialog.getByLabel(label);
+      if (await field.evaluate((element) => element.tagName === "SELECT")) await field.selectOption(value);
+      else await field.fill(value);
+    }
+    return await dialog.locator(".command code").innerText();
+  };
+  const here = `/executions/${id}`;
+  assert.equal(await commandOf(here, "Actions", "Priority", { Priority: "70" }), `ff priority 70 ${id}`);
+  assert.equal(await commandOf(here, "Actions", "Hold", { Reason: "it's late" }), `ff hold ${id} --reason 'it'\\''s late'`);
+  assert.equal(await commandOf(here, "Actions", "Cancel", { Reason: "-" }), `ff cancel ${id} --reason=-`);
+  assert.equal(await commandOf(here, "Actions", "Fork", { "Another input": '{"a": 1}' }), `ff fork ${id} '{"a":1}'`);
+  assert.equal(await commandOf("/lanes", "Actions on followed", "Pause", { Reason: "moved" }), "ff lane pause followed --reason moved");
+  assert.equal(await commandOf("/schedules/followed", "Actions on followed", "Pause", { Why: "moved" }), "ff schedule pause followed --note moved");
+  assert.equal(await commandOf("/schedules/followed", "Actions on followed", "Trigger", { "While the latest": "skip" }), "ff schedule trigger followed --overlap skip");
+  assert.equal(await commandOf("/budgets", "Actions on followed", "Change", { "Attempts that may start": "9" }), "ff quota update followed --requests 9 --window 60 --concurrent 0 --jitter 0ms");
+
+  const command = await commandOf(here, "Actions", "Tags", { "Tags, as key=value": "team=green\nnew=1" });
+  assert.equal(command, `ff tag ${id} team=green new=1 stage=`);
+  // A tag that came meanwhile stays, whichever way is taken.
+  const began = { team: "blue", stage: "one", late: "x" };
+  const tagsAfter = async (change) => {
+    await server.call("PUT", `/v1/executions/${id}/tags`, { tags: began });
+    await change();
+    return (await server.call("GET", here.replace("/executions", "/v1/executions"))).tags;
+  };
+  const wanted = { team: "green", new: "1", late: "x" };
+  assert.deepEqual(await tagsAfter(() => runShown(command, server)), wanted);
+  assert.deepEqual(
+    await tagsAfter(async () => {
+      await page.getByRole("dialog").getByRole("button", { name: "Tags", exact: true }).click();
+      await gone(page.getByRole("dialog"));
+    }),
+    wanted,
+  );
+  await server.call("POST", `/v1/executions/${id}/cancel`, {});
+
+  // Another namespace is named, so that the command is not about the caller's own.
+  await server.call("POST", "/v1/quotas", { namespace: "team-a", name: "followed", window_seconds: 60, max_requests: 5 });
+  const elsewhere = await commandOf("/budgets?ns=team-a", "Actions on followed", "Change", { "Attempts that may start": "8" });
+  await runShown(elsewhere, server);
+  assert.equal((await server.call("GET", "/v1/quotas/followed?namespace=team-a")).definition.max_requests, 8);
+  assert.equal((await server.call("GET", "/v1/quotas/followed")).definition.max_requests, 5);
+  const there = await server.submit("followed", 1, { namespace: "team-a", lane: "idle" });
+  await runShown(await commandOf(`/executions/${there}?ns=team-a`, "Actions", "Hold", { Reason: "late" }), server);
+  assert.ok((await server.call("GET", `/v1/executions/${there}`)).held_by.includes("blocked_by_operator"));
+  await tab.close();
+});
+
+test("a refusal says each thing once, and names the field that it is about", async () => {
+  const id = await server.submit("refused", 1, { lane: "idle" });
+  const tab = await open(server, `/executions/${id}`);
+  const { page } = tab;
+  const refusals = [
+    [{ code: "invalid", detail: "this is too long", details: { field: "hold_reason" }, advice: "Correct the field named in details.field." }, "invalid\nthis is too long\nThe field is hold reason."],
+    [{ code: "invalid", detail: "hold_reason is too long", details: { field: "hold_reason" }, advice: "Correct the field named in details.field." }, "invalid\nhold_reason is too long"],
+    [{ code: "not_now", detail: "Not now.", details: {}, advice: "Not now." }, "Not now."],
+  ];
+  for (const [said, shown] of refusals) {
+    await page.route("**/hold", (route) => route.fulfill({ status: 400, json: said }), { times: 1 });
+    const dialog = await act(page, "Actions", "Hold");
+    assert.equal(await dialog.getByRole("alert").innerText(), shown);
+    await dialog.getByRole("button", { name: "Back", exact: true }).click();
+  }
   await tab.close();
 });
 

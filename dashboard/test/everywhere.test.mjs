@@ -77,6 +77,46 @@ test("times are relative with the exact one on hover, ids are copied, and the th
   await tab.close();
 });
 
+test("instants in the reasons of a list are relative with the exact one on hover", async () => {
+  const until = Date.now() + 7_200_000;
+  await server.submit("comes-later", 1, { lane: "idle", delay_until: until });
+  const tab = await open(server, "/executions?kind=comes-later");
+  const time = tab.page.locator(".vrow.item .why time");
+  await time.getByText(/^for (2 h|1 h 59 min)$/).waitFor();
+  assert.doesNotMatch(await tab.page.locator(".vrow.item .why").innerText(), /\dT\d/);
+  assert.match(await time.getAttribute("title"), /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/);
+  assert.equal(Math.floor(Date.parse(await time.getAttribute("datetime")) / 1_000), Math.floor(until / 1_000));
+  await tab.close();
+});
+
+test("a narrow page has the namespace and the API in its menu", async () => {
+  const tab = await open(server, "/lanes", { width: 390 });
+  const { page } = tab;
+  await page.getByText("Menu", { exact: true }).click();
+  await checkAccess(page, "the menu");
+  assert.equal(await page.getByRole("link", { name: "API" }).getAttribute("href"), "/openapi.json");
+  await page.getByRole("button", { name: "Keys" }).click();
+  await page.getByRole("dialog", { name: "Keys" }).getByRole("button", { name: "Close" }).click();
+  await page.getByText("Menu", { exact: true }).click();
+  await page.getByLabel("Namespace").fill("team-a");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/lanes\?ns=team-a$/);
+  await tab.close();
+});
+
+test("what a lane says about its age stands in a few lines, and its buttons are in sight", async () => {
+  await server.call("PUT", "/v1/lanes/aged", { aging_ms: 600_000 });
+  const tab = await open(server, "/lanes", { width: 1280 });
+  const remark = tab.page.getByText("10 min of age are worth one step of priority");
+  await remark.waitFor();
+  const { height } = await remark.boundingBox();
+  assert.ok(height < 45, `${height} pixels high`);
+  const wider = await tab.page.getByRole("region", { name: "Lanes" }).evaluate((element) => element.scrollWidth - element.clientWidth);
+  assert.ok(wider <= 0, `${wider} pixels are out of sight`);
+  await server.call("DELETE", "/v1/lanes/aged");
+  await tab.close();
+});
+
 test("a tab that is hidden holds no connection and asks nothing, and goes on when it is seen", async () => {
   const tab = await open(server, "/executions", { clock: true });
   const { page } = tab;

@@ -42,14 +42,16 @@ before(async () => {
     ["bulk jobs", "/bulk", "Bulk jobs", "Change priority to 100"],
     ["a bulk job", `/bulk/${job}`, "Change priority to 100", "1 execution was given another priority"],
     ["a bulk job that is not there", "/bulk/00000000-0000-7000-8000-000000000000", undefined, "There is no such bulk job"],
-    ["an address that names nothing", "/bulk/nonsense", "This cannot be shown", ""],
+    ["an address that names no bulk job", "/bulk/nonsense", undefined, "There is no such bulk job"],
+    ["an address that names no execution", "/executions/xyz", undefined, "The list of executions"],
+    ["an address that names no flow", "/flows/xyz", undefined, "The list of flows"],
     ["webhooks", "/webhooks", "Webhooks", "signals paid"],
     ["a subscription", "/webhooks/failures", "failures", "What it creates"],
     ["a subscription that is not there", "/webhooks/never", undefined, "There is no such subscription"],
     ["system: events", "/system", "System", ""],
     ["system: audit", "/system/audit", "System", ""],
     ["system: tokens", "/system/tokens", "System", "There is no token yet"],
-    ["system: deployment", "/system/deployment", "System", "partitions"],
+    ["system: deployment", "/system/deployment", "System", "this page acts as"],
     ["nowhere", "/executions/0000-00000000-0000-7000-8000-000000000000", undefined, "There is no such execution"],
   ];
 });

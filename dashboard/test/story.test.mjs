@@ -338,21 +338,29 @@ test("a schedule shows its next runs, is paused with a note, resumed, triggered 
   await tab.close();
 });
 
-test("a question is answered by keyboard alone", async () => {
-  const id = await demo.submit("asker", "x", { lane: "ask" });
-  await demo.work(["ask"], (task) => task.say("suspend", { condition: { any: [{ name: "approve" }, { name: "reject" }] }, reason: "approval", detail: "go on?" }));
+test("questions are answered one after the other by keyboard alone", async () => {
+  const ask = async (lane, detail) => {
+    const id = await demo.submit("asker", "x", { lane });
+    await demo.work([lane], (task) => task.say("suspend", { condition: { any: [{ name: "approve" }, { name: "reject" }] }, reason: "approval", detail }));
+    return id;
+  };
+  const id = await ask("ask", "go on?");
+  const other = await ask("ask-2", "and this?");
   const tab = await open(demo, "/");
   const { page } = tab;
   await page.getByText("go on?").first().waitFor();
   await page.keyboard.press("g");
   await page.keyboard.press("a");
   await page.getByRole("heading", { level: 1, name: "Approvals" }).waitFor();
-  await page.getByText("go on?").waitFor();
-  await page.keyboard.press("j");
-  await page.keyboard.press("y");
-  await page.keyboard.press("Enter");
-  await page.getByRole("article", { name: "go on?" }).waitFor({ state: "detached" });
-  assert.equal((await demo.call("GET", `/v1/executions/${id}/state`)).public_state, "waiting");
+  // The first question has the focus from the start, and then the one that follows it.
+  for (const [name, answered] of [["go on?", id], ["and this?", other]]) {
+    const question = page.getByRole("article", { name });
+    await page.waitForFunction((name) => document.activeElement?.getAttribute("aria-label") === name, name);
+    await page.keyboard.press("y");
+    await page.keyboard.press("Enter");
+    await question.waitFor({ state: "detached" });
+    assert.equal((await demo.call("GET", `/v1/executions/${answered}/state`)).public_state, "waiting");
+  }
 
   await page.keyboard.press("?");
   await page.getByRole("dialog", { name: "Keys" }).waitFor();

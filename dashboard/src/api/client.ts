@@ -13,6 +13,8 @@ export class Problem extends Error {
     readonly code: string,
     detail: string,
     readonly advice: string,
+    /** The argument that it is about, where it is about one. */
+    readonly field?: string,
   ) {
     super(detail);
   }
@@ -43,13 +45,22 @@ function unreachable(): Problem {
 function refusal(response: Response, body: unknown): Problem {
   const said = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
   const text = (name: string, otherwise: string) => (typeof said[name] === "string" ? (said[name] as string) : otherwise);
-  if (response.status === 401) tokenWanted.value = true;
-  return new Problem(response.status, text("code", `status_${response.status}`), text("detail", response.statusText), text("advice", ""));
+  const code = text("code", `status_${response.status}`);
+  // The token of a link to a waitpoint is none to sign in with.
+  if (response.status === 401 && !isLinkTokenRefused(code)) tokenWanted.value = true;
+  const { field } = (said["details"] ?? {}) as { field?: unknown };
+  return new Problem(response.status, code, text("detail", response.statusText), text("advice", ""), typeof field === "string" ? field : undefined);
 }
 
-/** Whether an error says that something does not exist, or not yet. */
+/** Whether a code says that the token of a waitpoint is wrong, or no longer good. */
+export function isLinkTokenRefused(code: string): boolean {
+  return code === "invalid_token" || code === "token_expired";
+}
+
+/** Whether an error says that something does not exist, or not yet. What is no id names nothing. */
 export function isMissing(error: unknown): boolean {
-  return error instanceof Problem && error.status === 404;
+  if (!(error instanceof Problem)) return false;
+  return error.status === 404 || (error.status === 400 && ["execution_id", "flow_id", "bulk_id"].includes(error.field ?? ""));
 }
 
 export const api = client;

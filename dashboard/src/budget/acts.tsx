@@ -3,7 +3,7 @@
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
 import { quote } from "../format";
-import type { Act } from "../ui/dialog";
+import type { Act, Values } from "../ui/dialog";
 
 type Budget = Schemas["BudgetStatus"];
 
@@ -14,12 +14,16 @@ const SOFT_ACTIONS = ["warn", "none"] as const;
 
 const SECOND_MS = 1_000;
 
+function limitOptions(dimension: string, values: Values): string {
+  return ["hard", "soft"].map((kind) => ` --${kind} ${quote(`${dimension}=${Number(values[`${kind} ${dimension}`])}`)}`).join("");
+}
+
 function limitsOf(budget: Budget): Act {
   const dimensions = Object.entries(budget.definition.dimensions ?? {});
   return {
     name: "Limits",
     effect: "The limits are replaced. A raised limit releases what was blocked by it. 0 means no limit.",
-    command: `ff budget limits ${quote(budget.name)} ${dimensions.map(([dimension, limits]) => `--hard ${quote(`${dimension}=${limits.hard ?? 0}`)}`).join(" ")}`,
+    command: (values) => `ff budget limits ${quote(budget.name)}${dimensions.map(([dimension]) => limitOptions(dimension, values)).join("")}`,
     fields: dimensions.flatMap(([dimension, limits]) => [
       { name: `hard ${dimension}`, label: `Hard limit of ${dimension}`, type: "number" as const, value: String(limits.hard ?? 0) },
       { name: `soft ${dimension}`, label: `Soft limit of ${dimension}`, type: "number" as const, value: String(limits.soft ?? 0) },
@@ -37,7 +41,10 @@ function rulesOf(budget: Budget): Act {
   return {
     name: "Rules",
     effect: "What happens at its limits, and how often it begins anew. Another span counts from now. The limits stay as they are.",
-    command: `ff budget update ${quote(budget.name)} --enforcement ${enforcement} --on-hard ${onHard} --on-soft ${onSoft} --reset ${Math.round(reset / SECOND_MS)}s`,
+    command: (values) => {
+      const span = Number(values["reset"]) * SECOND_MS === reset ? "" : ` --reset ${Number(values["reset"])}s`;
+      return `ff budget update ${quote(budget.name)} --enforcement ${values["enforcement"]} --on-hard ${values["on_hard"]} --on-soft ${values["on_soft"]}${span}`;
+    },
     fields: [
       { name: "enforcement", label: "Limits bind (enforce), or are only counted (observe)", type: "select", options: [...ENFORCEMENTS], value: enforcement },
       { name: "on_hard", label: "At a hard limit", type: "select", options: [...HARD_ACTIONS], value: onHard },

@@ -23,8 +23,9 @@ function actsOf(question: Question): Act[] {
   return [
     {
       name: "Grant",
+      answer: "approve",
       effect: "So much more may be used until the budget begins anew. Everything that waits for the answer goes on.",
-      command: `ff budget grant ${quote(budget)} ${quote(dimension)}=${wanted}`,
+      command: (values) => `ff budget grant ${quote(budget)} ${quote(`${dimension}=${Number(values["amount"])}`)}`,
       fields: [{ name: "amount", label: `How many ${dimension} more`, type: "number", value: String(wanted) }],
       run: async (values) => {
         await decide(question, "grant", { [dimension]: Number(values["amount"]) });
@@ -34,7 +35,7 @@ function actsOf(question: Question): Act[] {
     {
       name: "Raise the limit",
       effect: "The hard limit changes for good. Everything that waits for the answer goes on.",
-      command: `ff budget limits ${quote(budget)} --hard ${quote(dimension)}=${question.limit + wanted}`,
+      command: (values) => `ff budget limits ${quote(budget)} --hard ${quote(`${dimension}=${Number(values["amount"])}`)}`,
       fields: [{ name: "amount", label: `The hard limit of ${dimension}`, type: "number", value: String(question.limit + wanted) }],
       run: async (values) => {
         await decide(question, "raise", { [dimension]: Number(values["amount"]) });
@@ -43,6 +44,7 @@ function actsOf(question: Question): Act[] {
     },
     {
       name: "No",
+      answer: "reject",
       effect: "Nothing more is used until the budget begins anew, and nobody is asked again. What waits for the answer fails.",
       command: `ff budget decline ${quote(budget)}`,
       danger: true,

@@ -2,18 +2,24 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { parseJson, parseTags, quote } from "../format";
+import { option, parseJson, parseTags, quote } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
 import { ActButtons } from "../ui/dialog";
-import type { Act, Field } from "../ui/dialog";
+import type { Act, Field, Values } from "../ui/dialog";
 import type { View } from "../screens/execution";
 import { ENDED } from "../states";
 
 const REASON: Field = { name: "reason", label: "Reason, for the audit log", optional: true };
 
-function reason(values: Record<string, string>): { reason?: string } {
+function reason(values: Values): { reason?: string } {
   return values["reason"] ? { reason: values["reason"] } : {};
+}
+
+/** The lease that is shown, and no later one. */
+function leaseToRevoke(execution: View, values: Values) {
+  const lease = execution.lease?.lease_id;
+  return { ...reason(values), ...(lease ? { expected_lease_id: lease } : {}) };
 }
 
 /** An operation as a command that calls it by name. */
@@ -32,7 +38,7 @@ function actsOf(execution: View): Act[] {
     acts.push({
       name: "Resume",
       effect: "The suspension ends without a signal: the same attempt goes on as soon as a worker takes it, and finds no signals.",
-      command: `ff resume ${id}`,
+      command: (values) => `ff resume ${id}${option("reason", values["reason"])}`,
       fields: [REASON],
       run: async (values) => {
         const done = await answer(api.POST("/v1/executions/{execution_id}/resume", { params, body: reason(values) }));
@@ -55,7 +61,7 @@ function actsOf(execution: View): Act[] {
         : {
             name: "Hold",
             effect: "No worker gets it until it is released. A worker that holds it now goes on.",
-            command: `ff hold ${id}`,
+            command: (values) => `ff hold ${id}${option("reason", values["reason"])}`,
             fields: [REASON],
             run: async (values) => {
               await answer(api.POST("/v1/executions/{execution_id}/hold", { params, body: reason(values) }));
@@ -65,7 +71,7 @@ function actsOf(execution: View): Act[] {
       {
         name: "Priority",
         effect: "Work of a higher priority is handed out first. Only its place in the queue changes.",
-        command: `ff priority ${execution.priority} ${id}`,
+        command: (values) => `ff priority ${Number(values["priority"])} ${id}`,
         fields: [{ name: "priority", label: "Priority, 0 to 9000", type: "number", value: String(execution.priority) }],
         run: async (values) => {
           const done = await answer(api.PUT("/v1/executions/{execution_id}/priority", { params, body: { priority: Number(values["priority"]) } }));
@@ -78,11 +84,11 @@ function actsOf(execution: View): Act[] {
     acts.push({
       name: "Revoke lease",
       effect: `The lease of ${execution.lease?.worker_id ?? "its worker"} ends at once. Another worker takes it as a reclaim; what the present one still writes is refused.`,
-      command: byName("revoke_lease", { execution_id: id }),
+      command: (values) => byName("revoke_lease", { execution_id: id, ...leaseToRevoke(execution, values) }),
       danger: true,
       fields: [REASON],
       run: async (values) => {
-        const done = await answer(api.POST("/v1/executions/{execution_id}/revoke-lease", { params, body: { ...reason(values), expected_lease_id: execution.lease?.lease_id ?? null } }));
+        const done = await answer(api.POST("/v1/executions/{execution_id}/revoke-lease", { params, body: leaseToRevoke(execution, values) }));
         return done.outcome === "revoked" ? "The lease is revoked." : "There was no such lease any more.";
       },
     });
@@ -106,7 +112,7 @@ function actsOf(execution: View): Act[] {
     acts.push({
       name: "Cancel",
       effect: "It ends as cancelled. A worker that holds it loses its lease at once and learns of it at its next call.",
-      command: `ff cancel ${id}`,
+      command: (values) => `ff cancel ${id}${option("reason", values["reason"])}`,
       danger: true,
       fields: [REASON],
       run: async (values) => {
@@ -118,17 +124,34 @@ function actsOf(execution: View): Act[] {
   return acts;
 }
 
-/** Another set of tags, one in a line. */
+/** The tags that a person wrote, and those that were there and are gone. One without a value is gone, too, as in `ff tag`. */
+function tagChanges(before: Record<string, string>, values: Values): { set: Record<string, string>; gone: string[] } {
+  const written = Object.entries(parseTags(values["tags"] ?? ""));
+  const set = Object.fromEntries(written.filter(([, value]) => value !== ""));
+  return { set, gone: Object.keys(before).filter((key) => !Object.hasOwn(set, key)) };
+}
+
+/** Other tags, one in a line. */
 function tagsOf(execution: View): Act {
   const id = execution.execution_id;
-  const lines = Object.entries(execution.tags ?? {}).map(([key, value]) => `${key}=${value}`);
+  const params = { path: { execution_id: id } };
+  const before = execution.tags ?? {};
+  const lines = Object.entries(before).map(([key, value]) => `${key}=${value}`);
   return {
     name: "Tags",
-    effect: "The tags are replaced by these. Lists find it by each of them.",
-    command: `ff tag ${id} ${lines.length > 0 ? lines.map(quote).join(" ") : "key=value"}`,
+    effect: "It gets the tags below, and loses those whose line you take away. Lists find it by each of them.",
+    command: (values) => {
+      const { set, gone } = tagChanges(before, values);
+      const changes = [...Object.entries(set).map(([key, value]) => `${key}=${value}`), ...gone.map((key) => `${key}=`)];
+      return changes.length > 0 ? `ff tag ${id} ${changes.map(quote).join(" ")}` : undefined;
+    },
     fields: [{ name: "tags", label: "Tags, as key=value, one in a line", type: "textarea", value: lines.join("\n"), optional: true }],
     run: async (values) => {
-      await answer(api.PUT("/v1/executions/{execution_id}/tags", { params: { path: { execution_id: id } }, body: { tags: parseTags(values["tags"] ?? "") } }));
+      const { set, gone } = tagChanges(before, values);
+      // A tag that somebody else gave it meanwhile stays.
+      const tags = { ...(await answer(api.GET("/v1/executions/{execution_id}", { params }))).tags };
+      for (const key of gone) delete tags[key];
+      await answer(api.PUT("/v1/executions/{execution_id}/tags", { params, body: { tags: { ...tags, ...set } } }));
       return "The tags are changed.";
     },
   };
@@ -139,7 +162,7 @@ function repinOf(execution: View, build: string): Act {
   return {
     name: "Repin",
     effect: `Only workers of build ${build} take it now. From now on those of another build do; without one, the next worker that takes it decides.`,
-    command: byName("repin_build", { execution_id: id }),
+    command: (values) => byName("repin_build", { execution_id: id, ...(values["build"] ? { build_id: values["build"] } : {}) }),
     fields: [{ name: "build", label: "Build (any if empty)", optional: true }],
     run: async (values) => {
       const done = await answer(api.POST("/v1/executions/{execution_id}/repin", { params: { path: { execution_id: id } }, body: { build_id: values["build"] || null } }));
@@ -162,6 +185,12 @@ function removalOf(id: string): Act {
   };
 }
 
+/** The input of a fork as a word of a command. */
+function inputOf(values: Values): string {
+  const input = values["input"]?.trim();
+  return input ? ` ${quote(JSON.stringify(parseJson(input, "The input")))}` : "";
+}
+
 /** A fork with everything the execution has done so far, or with what it did before a step. */
 export function forkOf(id: string, before?: Schemas["StepIdentity"]): Act {
   const key = before?.key ? ` --key ${quote(before.key)}` : before?.occurrence ? ` --occurrence ${before.occurrence}` : "";
@@ -170,7 +199,7 @@ export function forkOf(id: string, before?: Schemas["StepIdentity"]): Act {
     effect: before
       ? "A new execution begins with what was done before this step, and goes on from there. This one stays as it is."
       : "A new execution begins with all the steps that this one has done so far. To keep only some of them, fork from the list of steps. This one stays as it is.",
-    command: `ff fork ${id}${before ? ` --before ${quote(before.name)}${key}` : ""}`,
+    command: (values) => `ff fork ${id}${inputOf(values)}${before ? ` --before ${quote(before.name)}${key}` : ""}`,
     fields: [{ name: "input", label: "Another input, as JSON (the same if empty)", type: "textarea", optional: true }],
     run: async (values) => {
       const body = { ...(before ? { before_step: before } : {}), ...(values["input"] ? { input: parseJson(values["input"], "The input") } : {}) };

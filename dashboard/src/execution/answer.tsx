@@ -1,5 +1,6 @@
 // The answer that a suspended execution waits for: approve, reject, or a form made from the schema that the task gave.
 
+import type { ComponentChildren } from "preact";
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { answersOf, decide, isAboutJournal, signalNames } from "../approvals";
@@ -21,13 +22,31 @@ export function Answer({ execution, done }: { execution: View; done: () => void 
   return (
     <section class="notice s-suspended stack" aria-label="The answer it waits for">
       <strong>{suspension.question || execution.blocking_detail || "It waits for a signal"}</strong>
-      <Decision executionId={execution.execution_id} names={asks ? answersOf(counted) : counted} schema={suspension.schema} done={done} />
+      <Decision names={asks ? answersOf(counted) : counted} schema={suspension.schema} send={sendAs(execution.execution_id, done)} />
     </section>
   );
 }
 
+/** Sends answers as the person that uses this page, and calls `done` after each. */
+export function sendAs(executionId: string, done: () => void) {
+  return async (name: string, payload: unknown) => {
+    await decide(executionId, name, payload, session.value?.name ?? "dashboard");
+    say(`${words(name)}: sent.`);
+    done();
+  };
+}
+
+interface DecisionProps {
+  names: string[];
+  /** The JSON schema of the answer, if it has a shape. */
+  schema: unknown;
+  send: (name: string, payload: unknown) => Promise<void>;
+  /** Stands between the form and the buttons. */
+  children?: ComponentChildren;
+}
+
 /** Buttons for each answer, and a form if the answer has a shape. */
-export function Decision({ executionId, names, schema, done }: { executionId: string; names: string[]; schema: unknown; done: () => void }) {
+export function Decision({ names, schema, send: deliver, children }: DecisionProps) {
   const busy = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const sent = useSignal<string | undefined>(undefined);
@@ -40,10 +59,8 @@ export function Decision({ executionId, names, schema, done }: { executionId: st
     try {
       // The schema is that of a yes: a no needs no answer to the questions of the form.
       const payload = form.current && name !== "reject" ? readForm(form.current, schema) : undefined;
-      await decide(executionId, name, payload, session.value?.name ?? "dashboard");
+      await deliver(name, payload);
       sent.value = name;
-      say(`${words(name)}: sent.`);
-      done();
     } catch (caught) {
       error.value = caught;
     }
@@ -52,6 +69,7 @@ export function Decision({ executionId, names, schema, done }: { executionId: st
   return (
     <form ref={form} class="stack" noValidate onSubmit={(event) => (event.preventDefault(), void send(offered[0] ?? "approve"))}>
       <SchemaForm schema={schema} />
+      {children}
       {error.value !== undefined && <Refusal error={error.value} />}
       <div class="row">
         {offered.map((name, index) => (

@@ -3,11 +3,12 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { parseJson, quote, words } from "../format";
+import { option, parseJson, quote, words } from "../format";
 import { may } from "../session";
 import { When } from "../ui/basics";
 import { Payload } from "../ui/payload";
 import { propose } from "../ui/dialog";
+import type { Values } from "../ui/dialog";
 import type { View } from "../screens/execution";
 
 type Question = Schemas["QuestionView"];
@@ -26,9 +27,10 @@ function nameOf(step: Question["step"]): string {
   return [step.name, step.key, step.occurrence ? `(call ${step.occurrence + 1})` : ""].filter(Boolean).join(" ");
 }
 
-function command(id: string, step: Question["step"], chosen: StepAnswer): string {
+function command(id: string, step: Question["step"], chosen: StepAnswer, values: Values): string {
+  const result = chosen === "happened" ? ` ${quote(JSON.stringify(parseJson(values["result"] ?? "null", "The result")))}` : "";
   const key = step.key ? ` --key ${quote(step.key)}` : step.occurrence ? ` --occurrence ${step.occurrence}` : "";
-  return `ff decide ${id} ${chosen}${chosen === "happened" ? " RESULT" : ""} --step ${quote(step.name)}${key}`;
+  return `ff decide ${id} ${chosen}${result} --step ${quote(step.name)}${key}${option("reason", values["reason"])}`;
 }
 
 export function JournalQuestions({ execution, done }: { execution: View; done: () => void }) {
@@ -37,7 +39,7 @@ export function JournalQuestions({ execution, done }: { execution: View; done: (
     propose({
       name: words(chosen).replace(/^./, (letter) => letter.toUpperCase()),
       effect: EFFECTS[chosen],
-      command: command(id, question.step, chosen),
+      command: (values) => command(id, question.step, chosen, values),
       danger: chosen === "fail",
       fields: [
         ...(chosen === "happened" ? [{ name: "result", label: "Its result, as JSON", type: "textarea" as const, value: "null" }] : []),

@@ -7,6 +7,9 @@ import { ENDED } from "../states";
 import { propose } from "../ui/dialog";
 import type { Summary } from "../screens/executions";
 
+/** A command with more ids than this is not one that people read or copy. `ff replay` takes one. */
+const COMMAND_IDS_MAX = 10;
+
 /** The same act on all that were chosen: first what it would do, then how far it is. */
 export function Bulk({ ids, items, done }: { ids: string[]; items: Summary[]; done: () => void }) {
   const at = useSignal<{ name: string; done: number; of: number } | undefined>(undefined);
@@ -31,6 +34,7 @@ export function Bulk({ ids, items, done }: { ids: string[]; items: Summary[]; do
               propose({
                 name: `${act.name} ${count(fit.length)}`,
                 effect: `${count(fit.length)} of ${count(ids.length)} chosen executions will be ${act.effect}. ${fit.length < ids.length ? "The others are in a state where that means nothing and stay as they are." : ""} Each is audited.`,
+                ...(fit.length <= (act.name === "Replay" ? 1 : COMMAND_IDS_MAX) ? { command: ["ff", act.name.toLowerCase(), ...fit].join(" ") } : {}),
                 danger: act.danger,
                 run: async () => {
                   const refused: string[] = [];

@@ -2,7 +2,7 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { quote, words } from "../format";
+import { option, quote, words } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
 import { ActButtons } from "../ui/dialog";
@@ -29,7 +29,7 @@ function cancelOf(flow: Flow): Act {
   return {
     name: "Cancel",
     effect: "No member starts after this. cancel_all ends those that run, too; cancel_pending lets them finish; flow_only leaves all members alone.",
-    command: `ff flow cancel ${flow.flow_id}`,
+    command: (values) => `ff flow cancel ${flow.flow_id}${option("policy", values["policy"] === "cancel_all" ? "" : values["policy"])}${option("reason", values["reason"])}`,
     danger: true,
     fields: [
       { name: "policy", label: "What becomes of its members", type: "select", options: [...POLICIES], value: "cancel_all" },

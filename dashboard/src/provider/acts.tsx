@@ -12,7 +12,8 @@ function changeOf(provider: Provider): Act {
   return {
     name: "Change",
     effect: "The limits are replaced. 0 means no limit. What is counted now counts for a whole window of the new length.",
-    command: `ff provider update ${quote(provider.name)} --requests ${requests} --tokens ${tokens} --concurrent ${concurrent} --window ${window}ms`,
+    command: (values) =>
+      `ff provider update ${quote(provider.name)} --requests ${Number(values["requests"])} --tokens ${Number(values["tokens"])} --concurrent ${Number(values["concurrent"])} --window ${Number(values["window"]) * 1_000}ms`,
     fields: [
       { name: "requests", label: "Requests within the window", type: "number", value: String(requests) },
       { name: "tokens", label: "Tokens within the window", type: "number", value: String(tokens) },
@@ -37,7 +38,7 @@ function throttleOf(provider: Provider): Act {
   return {
     name: "Throttle",
     effect: "No call is let through for this long, and the limits are halved, as if the provider had said that it was too much. With each window after that a tenth of them comes back.",
-    command: `ff provider throttle ${quote(provider.name)} --retry-after 30s`,
+    command: (values) => `ff provider throttle ${quote(provider.name)} --retry-after ${Number(values["seconds"])}s`,
     danger: true,
     fields: [{ name: "seconds", label: "Seconds to leave it alone", type: "number", value: "30" }],
     run: async (values) => {

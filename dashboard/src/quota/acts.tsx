@@ -12,7 +12,8 @@ function changeOf(quota: Quota): Act {
   return {
     name: "Change",
     effect: "The limits are replaced. A raised limit releases what was blocked by it. 0 means no limit.",
-    command: `ff quota update ${quote(quota.name)} --requests ${requests} --window ${window} --concurrent ${concurrent}`,
+    command: (values) =>
+      `ff quota update ${quote(quota.name)} --requests ${Number(values["requests"])} --window ${Number(values["window"])} --concurrent ${Number(values["concurrent"])} --jitter ${Number(values["jitter"])}ms`,
     fields: [
       { name: "requests", label: "Attempts that may start within the window", type: "number", value: String(requests) },
       { name: "window", label: "Length of the window, in seconds", type: "number", value: String(window) },

@@ -1,10 +1,10 @@
 // The acts of an operator on a schedule.
 
 import { answer, api } from "../api/client";
-import { exact, many, quote, words } from "../format";
+import { exact, many, option, quote, words } from "../format";
 import { go, link } from "../router";
 import { ActButtons } from "../ui/dialog";
-import type { Act, Field } from "../ui/dialog";
+import type { Act, Field, Values } from "../ui/dialog";
 
 /** The parts of a schedule that acts need. */
 interface Named {
@@ -33,7 +33,7 @@ function pauseOf(schedule: Named): Act {
   return {
     name: "Pause",
     effect: "It starts no runs until it is resumed; instants that pass meanwhile are passed over. Runs that have begun go on.",
-    command: `ff schedule pause ${quote(schedule.name)}`,
+    command: (values) => `ff schedule pause ${quote(schedule.name)}${option("note", values["note"])}`,
     fields: [NOTE],
     run: async (values) => {
       const body = { namespace: schedule.namespace, ...(values["note"] ? { note: values["note"] } : {}) };
@@ -47,7 +47,7 @@ function resumeOf(schedule: Named): Act {
   return {
     name: "Resume",
     effect: "It goes on from now with its next instant.",
-    command: `ff schedule resume ${quote(schedule.name)}`,
+    command: (values) => `ff schedule resume ${quote(schedule.name)}${option("note", values["note"])}`,
     fields: [NOTE],
     run: async (values) => {
       const body = { namespace: schedule.namespace, ...(values["note"] ? { note: values["note"] } : {}) };
@@ -57,11 +57,16 @@ function resumeOf(schedule: Named): Act {
   };
 }
 
+/** The choice as an option of `ff`, whose own is to start another one. */
+function overlapOf(values: Values): string {
+  return option("overlap", values["overlap"] === "allow" ? "" : values["overlap"]);
+}
+
 function triggerOf(schedule: Named): Act {
   return {
     name: "Trigger",
     effect: "One more run starts now, whether the schedule is paused or not. Its own instants stay as they are.",
-    command: `ff schedule trigger ${quote(schedule.name)}`,
+    command: (values) => `ff schedule trigger ${quote(schedule.name)}${overlapOf(values)}`,
     fields: [OVERLAP],
     run: async (values) => {
       const body = { namespace: schedule.namespace, overlap: values["overlap"] as Overlap };
@@ -82,16 +87,22 @@ function instant(text: string | undefined, field: string): number {
   return at;
 }
 
+function stretchOf(values: Values): { from: number; to: number } {
+  return { from: instant(values["from"], "The first instant"), to: instant(values["to"], "The last instant") };
+}
+
 function backfillOf(schedule: Named): Act {
   const now = Date.now();
   return {
     name: "Backfill",
     effect: "Every instant of the stretch runs once more, beside what ran already. The times are those of your time zone.",
-    command: `ff schedule backfill ${quote(schedule.name)} --from ${new Date(now - DAY_MS).toISOString()} --to ${new Date(now).toISOString()}`,
+    command: (values) => {
+      const { from, to } = stretchOf(values);
+      return `ff schedule backfill ${quote(schedule.name)} --from ${new Date(from).toISOString()} --to ${new Date(to).toISOString()}${overlapOf(values)}`;
+    },
     fields: [{ name: "from", label: "The first instant that counts", value: local(now - DAY_MS) }, { name: "to", label: "The last instant that counts", value: local(now) }, OVERLAP],
     run: async (values) => {
-      const stretch = { from: instant(values["from"], "The first instant"), to: instant(values["to"], "The last instant") };
-      const body = { namespace: schedule.namespace, ...stretch, overlap: values["overlap"] as Overlap };
+      const body = { namespace: schedule.namespace, ...stretchOf(values), overlap: values["overlap"] as Overlap };
       const done = await answer(api.POST("/v1/schedules/{name}/backfill", { params: { path: { name: schedule.name } }, body }));
       return `${many(done.instants, "instant")} will run once more.`;
     },

@@ -1,16 +1,16 @@
 // The inbox: what waits for a person. Several in a row by keyboard: j and k move, y and n decide.
 
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { answersOf, budgetQuestions, isAboutJournal, listAsks } from "../approvals";
 import { BudgetQuestion } from "../budget/question";
 import type { Ask } from "../approvals";
 import { POLL_MS, useAsk, useEvents, useSoon } from "../live";
-import { isForPage, useRows } from "../keys";
+import { isForPage, isWriting, useRows } from "../keys";
 import { link, namespace } from "../router";
 import { approverOnly, may } from "../session";
 import { Card, Command, Countdown, Empty, Loading, Refusal, Tags, When } from "../ui/basics";
-import { Decision } from "../execution/answer";
+import { Decision, sendAs } from "../execution/answer";
 import { Input } from "../execution/content";
 import { words } from "../format";
 
@@ -20,21 +20,9 @@ export function Approvals() {
   // The role approver does not reach events; the clock tells of new questions then.
   useEvents(again, !approverOnly.value);
   useRows(".ask");
-  useEffect(() => {
-    const pressed = (event: KeyboardEvent) => {
-      const name = event.key === "y" ? "approve" : event.key === "n" ? "reject" : undefined;
-      if (!name || !isForPage(event)) return;
-      const here = document.activeElement?.closest(".ask");
-      const button = here?.querySelector<HTMLButtonElement>(`button[data-answer="${name}"]`);
-      if (!button) return;
-      event.preventDefault();
-      // The focus moves to the answer; Enter sends it. So a slip of one key decides nothing.
-      button.focus();
-    };
-    document.addEventListener("keydown", pressed);
-    return () => document.removeEventListener("keydown", pressed);
-  }, []);
   const items = asks.data.value;
+  const shown = [...budgetQuestions.value.map((question) => question.budget), ...(items ?? []).map((ask) => ask.execution_id)];
+  useAnswerKeys(items === undefined ? undefined : shown.join());
   return (
     <>
       <div class="title">
@@ -64,6 +52,53 @@ export function Approvals() {
       )}
     </>
   );
+}
+
+/** The questions that the page shows. */
+function questions(): HTMLElement[] {
+  return [...document.querySelectorAll<HTMLElement>(".ask")];
+}
+
+/**
+ * `y` and `n` choose an answer of the question that has the focus. The first question has it from the start, and when one
+ * is answered, that which follows it. `shown` tells which questions there are; it is `undefined` before they have come.
+ */
+function useAnswerKeys(shown: string | undefined): void {
+  /** Which question had the focus last. */
+  const at = useRef(0);
+  const begun = useRef(false);
+  useEffect(() => {
+    const focused = () => {
+      const here = questions().findIndex((ask) => ask.contains(document.activeElement));
+      if (here >= 0) at.current = here;
+    };
+    const pressed = (event: KeyboardEvent) => {
+      const wanted = event.key === "y" ? ":not([data-answer=reject])" : event.key === "n" ? "[data-answer=reject]" : undefined;
+      if (!wanted || !isForPage(event)) return;
+      const here = document.activeElement?.closest(".ask") ?? questions()[at.current];
+      const button = here?.querySelector<HTMLButtonElement>(`button[data-answer]${wanted}`);
+      if (!button) return;
+      event.preventDefault();
+      // The focus moves to the answer; Enter sends it. So a slip of one key decides nothing.
+      button.focus();
+    };
+    document.addEventListener("focusin", focused);
+    document.addEventListener("keydown", pressed);
+    return () => {
+      document.removeEventListener("focusin", focused);
+      document.removeEventListener("keydown", pressed);
+    };
+  }, []);
+  useEffect(() => {
+    const all = questions();
+    const next = all[Math.min(at.current, all.length - 1)];
+    if (shown === undefined || !next) return;
+    const active = document.activeElement;
+    // Somebody who writes, or who has gone elsewhere on the screen since it was opened, is left there.
+    const free = begun.current ? active === null || active === document.body || active.id === "main" : !isWriting(active) && !active?.closest(".ask, dialog");
+    begun.current = true;
+    if (free) next.focus({ preventScroll: true });
+  }, [shown]);
 }
 
 /** What happens at the deadline, in words. */
@@ -118,7 +153,7 @@ function Question({ ask, done }: { ask: Ask; done: () => void }) {
         {isAboutJournal(ask.reason) ? (
           <p class="small muted">The question is about a step. {approverOnly.value ? "An operator answers it." : <a href={link(["executions", ask.execution_id])}>Answer it where the steps are.</a>}</p>
         ) : may("approver") ? (
-          <Decision executionId={ask.execution_id} names={answersOf(ask.signals)} schema={ask.schema} done={done} />
+          <Decision names={answersOf(ask.signals)} schema={ask.schema} send={sendAs(ask.execution_id, done)} />
         ) : (
           <p class="small muted">This token may look, and not decide. A token with the role approver may.</p>
         )}

@@ -60,7 +60,7 @@ export function Execution({ id }: { id: string }) {
   if (isMissing(view.error.value)) {
     return (
       <Empty page title="There is no such execution" command="ff ls">
-        It never existed, or its retention is over and it was removed.
+        It never existed, or its retention is over and it was removed. <a href={link(["executions"])}>The list of executions</a> has those that are there.
       </Empty>
     );
   }
@@ -122,7 +122,7 @@ function Explained({ explanation, execution }: { explanation: Schemas["Explanati
         {explanation.reasons.map((reason, index) => (
           <li class={index === 0 ? "" : "muted small"}>
             <Words text={firstLine(reason.message)} />
-            {reason.until && !reason.message.includes(String(reason.until)) && (
+            {reason.until && !saysInstant(reason.message, reason.until) && (
               <span class="muted">
                 {" · the next change by itself "}
                 <Countdown to={reason.until} />
@@ -153,6 +153,11 @@ function Explained({ explanation, execution }: { explanation: Schemas["Explanati
       )}
     </section>
   );
+}
+
+/** Whether a text of the server has an instant in it, to the second. */
+function saysInstant(text: string, at: number): boolean {
+  return text.includes(String(at)) || text.includes(new Date(at).toISOString().slice(0, 19));
 }
 
 /** A line of a reason is at most this long; a failure is shown whole below it. */

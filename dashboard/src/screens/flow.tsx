@@ -3,6 +3,7 @@
 import { answer, api, isMissing } from "../api/client";
 import { words } from "../format";
 import { POLL_MS, now, useAsk, useEvents, useSoon } from "../live";
+import { link } from "../router";
 import { Card, Command, Copy, Empty, Loading, Refusal, State, Tags, When } from "../ui/basics";
 import { FlowActs } from "../flow/acts";
 import { FlowGraph } from "../flow/graph";
@@ -17,7 +18,7 @@ export function Flow({ id }: { id: string }) {
   if (isMissing(graph.error.value)) {
     return (
       <Empty page title="There is no such flow" command="ff flow ls">
-        It never existed, or its retention is over and it was removed.
+        It never existed, or its retention is over and it was removed. <a href={link(["flows"])}>The list of flows</a> has those that are there.
       </Empty>
     );
   }

@@ -39,7 +39,7 @@ export function JobScreen({ id }: { id: string }) {
   if (isMissing(asked.error.value)) {
     return (
       <Empty page title="There is no such bulk job" command="ff bulk ls">
-        It never existed here, or it ended long ago and is forgotten.
+        It never existed here, or it ended long ago and is forgotten. <a href={link(["bulk"])}>The list of bulk jobs</a> has those that are there.
       </Empty>
     );
   }

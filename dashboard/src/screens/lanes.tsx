@@ -9,7 +9,7 @@ import { Card, Empty, Refusal, State, When } from "../ui/basics";
 import { Table } from "../ui/table";
 import { ActButtons } from "../ui/dialog";
 import type { Act } from "../ui/dialog";
-import { count, many, quote, span } from "../format";
+import { count, many, option, quote, span } from "../format";
 import { useRows } from "../keys";
 import { useClaimRates } from "../metrics";
 import { fetchCounts, shown } from "./overview";
@@ -76,8 +76,8 @@ export function Lanes() {
               cell: ({ lane }) => (
                 <>
                   <State state={lane.state} />
-                  {lane.reason && <div class="small muted">{lane.reason}</div>}
-                  {lane.aging_ms && <div class="small muted">{span(lane.aging_ms)} of age are worth one step of priority</div>}
+                  {lane.reason && <div class="small muted remark">{lane.reason}</div>}
+                  {lane.aging_ms && <div class="small muted remark">{span(lane.aging_ms)} of age are worth one step of priority</div>}
                 </>
               ),
             },
@@ -107,7 +107,7 @@ export function Lanes() {
                 </>
               ),
             },
-            { name: "Actions", when: may("operator"), cell: ({ lane }) => <ActButtons label={`Actions on ${lane.name}`} acts={actsOf(lane)} done={lanes.refresh} /> },
+            { name: "Actions", when: may("operator"), cell: ({ lane }) => <div class="pairs"><ActButtons label={`Actions on ${lane.name}`} acts={actsOf(lane)} done={lanes.refresh} /></div> },
           ]}
         />
       </Card>
@@ -121,7 +121,7 @@ function actsOf(lane: Lane): Act[] {
     name: act.name,
     effect: act.effect,
     danger: act.name === "Disable",
-    command: `ff lane ${act.word} ${quote(lane.name)}`,
+    command: (values) => `ff lane ${act.word} ${quote(lane.name)}${option("reason", values["reason"])}`,
     fields: [{ name: "reason", label: "Reason, for the audit log", optional: true }],
     run: async (values) => {
       const body = { namespace: lane.namespace, ...(values["reason"] ? { reason: values["reason"] } : {}) };

@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals";
+import { Problem } from "../api/client";
 import { signIn } from "../session";
 import { Command, Refusal } from "../ui/basics";
 
@@ -14,7 +15,7 @@ export function Login() {
     try {
       await signIn(token);
     } catch (caught) {
-      error.value = caught;
+      error.value = caught instanceof Problem && caught.status === 401 ? new Error("This token is not valid: it was mistyped or revoked, or its time is over.") : caught;
     }
     busy.value = false;
   };

@@ -2,13 +2,14 @@
 
 import { useSignal } from "@preact/signals";
 import { answer, api } from "../api/client";
-import { count, exact, many, quote, shortId, span, words } from "../format";
+import type { Schemas } from "../api/client";
+import { count, exact, many, option, quote, shortId, span, words } from "../format";
 import { type DeploymentEvent, seen, useAsk, useEvents } from "../live";
 import { fetchMetrics } from "../metrics";
 import { total } from "../prometheus";
 import { go, link } from "../router";
-import { may } from "../session";
-import { Card, Command, Copy, Empty, Loading, Refusal, State, When } from "../ui/basics";
+import { may, session } from "../session";
+import { Card, Command, Copy, Empty, type Fact, Facts, Loading, Refusal, State, When } from "../ui/basics";
 import { propose } from "../ui/dialog";
 import { Table } from "../ui/table";
 import { Tabs, tabId } from "../ui/tabs";
@@ -108,21 +109,26 @@ function Audit() {
   );
 }
 
+/** The namespace of a token that reaches every one. */
+const EVERYWHERE = "*";
+
 function Tokens() {
   const tokens = useAsk("tokens", (signal) => answer(api.GET("/v1/admin/tokens", { params: { query: { limit: 500 } }, signal })));
+  // A token that reaches one namespace makes tokens for that one.
+  const own = session.value?.namespace;
   const fresh = useSignal<{ name: string; secret: string } | undefined>(undefined);
   const create = () =>
     propose({
       name: "Make a token",
       effect: "A new token with this role. Its secret is shown once, on this page, and never again.",
-      command: "ff token create NAME --role reader",
+      command: (values) => `ff token create ${quote(values["name"] || "NAME")} --role ${values["role"]}${own ? "" : values["namespace"] ? option("namespace", values["namespace"]) : " --everywhere"}`,
       fields: [
         { name: "name", label: "Name" },
         { name: "role", label: "Role", type: "select", options: ["reader", "submitter", "worker", "approver", "operator", "admin"], value: "reader" },
-        { name: "namespace", label: "Namespace (every one if empty)", optional: true },
+        ...(own ? [] : [{ name: "namespace", label: "Namespace (every one if empty)", optional: true }]),
       ],
       run: async (values) => {
-        const done = await answer(api.POST("/v1/admin/tokens", { body: { name: values["name"] ?? "", role: values["role"] as never, namespace: values["namespace"] || null } }));
+        const done = await answer(api.POST("/v1/admin/tokens", { body: { name: values["name"] ?? "", role: values["role"] as never, namespace: values["namespace"] || (own ? null : EVERYWHERE) } }));
         fresh.value = { name: done.token.name ?? "", secret: done.secret };
         tokens.refresh();
         return `The token ${done.token.name} is made.`;
@@ -171,7 +177,7 @@ function Tokens() {
         columns={[
           { name: "Name", cell: (token) => token.name },
           { name: "Role", cell: (token) => token.role },
-          { name: "Namespace", cell: (token) => token.namespace ?? <span class="muted">every one</span> },
+          { name: "Namespace", cell: (token) => (token.namespace && token.namespace !== EVERYWHERE ? token.namespace : <span class="muted">every one</span>) },
           {
             name: "Made",
             cell: (token) => (
@@ -180,7 +186,7 @@ function Tokens() {
               </>
             ),
           },
-          { name: "Good until", cell: (token) => (token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="it is revoked" />) },
+          { name: "Good until", cell: (token) => (token.revoked_at ? <>revoked <When at={token.revoked_at} /></> : <When at={token.expires_at} none="no end" />) },
           {
             name: "Actions",
             cell: (token) =>
@@ -206,6 +212,22 @@ const COUNTERS: [string, string][] = [
   ["flowfabric_commit_seconds_count", "commits"],
 ];
 
+/** What the deployment tells about how it is set up, and for whom it does. */
+function settingsOf(found: Schemas["GetDeploymentOutcome"]): Fact[] {
+  const { partitions, caller } = found;
+  const facts: Fact[] = [
+    ["program", found.version],
+    ["store", `${found.store} ${found.store_version}`],
+    ["durability", found.durability],
+    ["partitions", `${count(partitions.flow)} of executions and flows, ${count(partitions.budget)} of budgets, ${count(partitions.quota)} of quotas`],
+  ];
+  if (found.retention_ms) facts.push(["what has ended is kept", `${span(found.retention_ms)}, where its policy says nothing else`]);
+  facts.push(["time of the store", found.test_clock ? `${exact(found.now)}, which stands still until a test moves it` : exact(found.now)]);
+  if (session.value) facts.push(["API tokens", session.value.tokens_required ? "are asked for" : "are not asked for: everybody who reaches this server may do everything"]);
+  if (caller) facts.push(["this page acts as", `${caller.name}, ${caller.role}${caller.namespace ? `, in ${caller.namespace}` : ", in every namespace"}${caller.lanes?.length ? `, on the lanes ${caller.lanes.join(", ")}` : ""}`]);
+  return facts;
+}
+
 function Deployment() {
   const deployment = useAsk("deployment", (signal) => answer(api.GET("/v1/deployment", { signal })));
   const health = useAsk("readyz", async (signal) => (await (await fetch("/readyz", { signal })).text()).trim());
@@ -224,29 +246,12 @@ function Deployment() {
     <div class="body stack">
       <div class="grid2">
         <section class="stack">
-          <h2>Deployment</h2>
-          <dl class="facts">
-            <dt>program</dt>
-            <dd>{found.version}</dd>
-            <dt>store</dt>
-            <dd>
-              {found.store} {found.store_version}
-            </dd>
-            <dt>durability</dt>
-            <dd>{found.durability}</dd>
-            <dt>partitions</dt>
-            <dd>
-              {count(found.partitions.flow)} of executions and flows, {count(found.partitions.budget)} of budgets, {count(found.partitions.quota)} of quotas
-            </dd>
-            {found.retention_ms && (
-              <>
-                <dt>what has ended is kept</dt>
-                <dd>{span(found.retention_ms)}, where its policy says nothing else</dd>
-              </>
-            )}
-            <dt>time of the store</dt>
-            <dd>{exact(found.now)}</dd>
-          </dl>
+          <h2>Settings of the deployment</h2>
+          <Facts facts={settingsOf(found)} />
+          <p class="small muted">A server prints all of its settings where it runs:</p>
+          <div class="row">
+            <Command line="ff server --print-config" />
+          </div>
         </section>
         <section class="stack">
           <h2>This server, since its start</h2>
@@ -310,7 +315,6 @@ function Deployment() {
       )}
       <div class="row">
         <Command line="ff doctor" />
-        <Command line="ff server --print-config" />
         <a href="/metrics" target="_blank" rel="noopener">
           All metrics
         </a>

@@ -43,7 +43,7 @@ export function Countdown({ to, word = "in" }: { to: number; word?: "in" | "for"
 }
 
 /** Parts of the server's words that are meant for programs: instants, ids, and words of the API. */
-const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11})\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+|in_doubt|journal_mismatch|no_progress|did_not_happen|run_again|go_on)/g;
+const SPECIAL = /(?:(\bat |\buntil )?\b(1[5-9]\d{11}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)\b)|\b([0-9a-f]{4}-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b|\b((?:waiting_for|paused_by|blocked_by)_[a-z_]+|in_doubt|journal_mismatch|no_progress|did_not_happen|run_again|go_on)/g;
 
 /** Words of the server, with instants and ids as people read them. */
 export function Words({ text }: { text: string }) {
@@ -52,8 +52,10 @@ export function Words({ text }: { text: string }) {
   for (const match of text.matchAll(SPECIAL)) {
     const [all, before, instant, id, word] = match;
     parts.push(text.slice(from, match.index));
-    if (instant && before === "at ") parts.push(<When at={Number(instant)} />);
-    else if (instant) parts.push(<Countdown to={Number(instant)} word={before ? "for" : "in"} />);
+    const at = instant?.endsWith("Z") ? Date.parse(instant) : Number(instant);
+    if (instant && Number.isNaN(at)) parts.push(all);
+    else if (instant && before === "at ") parts.push(<When at={at} />);
+    else if (instant) parts.push(before || at > now.value ? <Countdown to={at} word={before ? "for" : "in"} /> : <When at={at} />);
     else if (id) parts.push(<a href={link(["executions", id])} title={id}>{`…${id.slice(-8)}`}</a>);
     else parts.push(words(word ?? all));
     from = match.index + all.length;
@@ -128,16 +130,32 @@ export function Empty({ title, children, command, page = false }: { title: strin
   );
 }
 
-/** A refusal, in the server's words; with `page` it is all there is to show. */
+/** A refusal, in the server's words, each of which is said once; with `page` it is all there is to show. */
 export function Refusal({ error, page = false }: { error: unknown; page?: boolean }) {
   const problem = error instanceof Problem ? error : undefined;
+  const message = error instanceof Error ? error.message : String(error);
+  const title = problem && words(problem.code);
+  const advice = problem && adviceOf(problem);
   return (
     <div class="problem" role="alert">
-      {page ? <h1>This cannot be shown</h1> : problem && <strong>{words(problem.code)}</strong>}
-      <div>{error instanceof Error ? error.message : String(error)}</div>
-      {problem?.advice && <div class="muted">{problem.advice}</div>}
+      {page ? <h1>This cannot be shown</h1> : title && !isSame(title, message) && <strong>{title}</strong>}
+      <div>{message}</div>
+      {advice && !isSame(advice, message) && <div class="muted">{advice}</div>}
     </div>
   );
+}
+
+/** Whether two texts say the same, whatever their capitals and their full stop. */
+function isSame(one: string, other: string): boolean {
+  const bare = (text: string) => text.trim().replace(/\.$/, "").toLowerCase();
+  return bare(one) === bare(other);
+}
+
+/** The advice as people can use it: the details of a refusal are for programs, so the field that they name is said instead. */
+function adviceOf({ advice, field, message }: Problem): string {
+  if (!/\bdetails\b/.test(advice)) return advice;
+  if (!field || message.includes(field) || message.includes(words(field))) return "";
+  return `The field is ${words(field)}.`;
 }
 
 /** Stands where an answer is on its way. */

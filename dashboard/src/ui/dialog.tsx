@@ -2,8 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { signal, useSignal } from "@preact/signals";
+import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
+import { option } from "../format";
+import { namespace } from "../router";
 import { Command, Refusal } from "./basics";
 
 /** A modal window. Escape and the button close it; the focus goes back to where it was. */
@@ -29,15 +32,20 @@ export interface Act {
   name: string;
   /** Says in a sentence or two what will happen. */
   effect: string;
-  /** The same as a command. */
-  command?: string;
+  /** The same as a command; one with fields follows what is written into them, and throws what is wrong with that. */
+  command?: string | ((values: Values) => string | undefined);
   danger?: boolean;
+  /** Which answer to a question it is, for the keys that choose one. */
+  answer?: "approve" | "reject";
   /** Fields that the act takes. */
   fields?: Field[];
   /** What happens if it is done although something still uses its target; where absent, that is refused for good. */
   forced?: string;
-  run: (values: Record<string, string>, force: boolean) => Promise<string>;
+  run: (values: Values, force: boolean) => Promise<string>;
 }
+
+/** What the fields of an act hold, by their names. */
+export type Values = Record<string, string>;
 
 /** Whether a refusal says that something still uses the target of an act. */
 function isInUse(error: unknown): boolean {
@@ -72,7 +80,7 @@ interface ActButtonsProps {
 
 /** A button for each act. Each asks before it acts. */
 export function ActButtons({ acts, label, done, prominent = false }: ActButtonsProps) {
-  const carryOut = (act: Act) => async (values: Record<string, string>, force: boolean) => {
+  const carryOut = (act: Act) => async (values: Values, force: boolean) => {
     const said = await act.run(values, force);
     done();
     return said;
@@ -83,6 +91,7 @@ export function ActButtons({ acts, label, done, prominent = false }: ActButtonsP
         <button
           type="button"
           class={`button ${prominent ? "" : "small"} ${prominent && index === 0 ? "primary" : ""} ${act.danger ? "danger" : ""}`}
+          data-answer={act.answer}
           onClick={() => propose({ ...act, run: carryOut(act) })}
         >
           {act.name}
@@ -104,10 +113,10 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
   const error = useSignal<unknown>(undefined);
   // The server said that something still uses the target: the next click does it all the same.
   const force = act.forced !== undefined && isInUse(error.value);
+  const written = useSignal<Values>(initialValues(act.fields ?? []));
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
-    const values: Record<string, string> = {};
-    for (const [name, value] of new FormData(event.target as HTMLFormElement)) values[name] = String(value);
+    const values = valuesOf(event.currentTarget as HTMLFormElement);
     busy.value = true;
     try {
       say(await act.run(values, force));
@@ -119,16 +128,11 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
   };
   return (
     <Modal title={act.name} onClose={onClose}>
-      <form onSubmit={submit}>
+      <form onSubmit={submit} onInput={(event) => (written.value = valuesOf(event.currentTarget))}>
         <h2>{act.name}</h2>
         <p>{act.effect}</p>
         {act.fields?.map((field) => <FieldInput field={field} />)}
-        {act.command && (
-          <div class="stack">
-            <span class="small muted">The same from a terminal:</span>
-            <Command line={force ? `${act.command} --force` : act.command} />
-          </div>
-        )}
+        <SameCommand act={act} written={written} force={force} />
         {error.value !== undefined && <Refusal error={error.value} />}
         {force && <p role="status">{act.forced}</p>}
         <div class="row end">
@@ -144,6 +148,35 @@ function Confirm({ act, onClose }: { act: Act; onClose: () => void }) {
   );
 }
 
+/** What a form opens with: a field for a choice begins with its first one unless it says another. */
+function initialValues(fields: Field[]): Values {
+  return Object.fromEntries(fields.map((field) => [field.name, field.value ?? field.options?.[0] ?? ""]));
+}
+
+/** What the fields of a form hold. */
+function valuesOf(form: HTMLFormElement): Values {
+  return Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, String(value)]));
+}
+
+/** The command that does the same as the act with what is written now. Where that makes no command, it says why. */
+function SameCommand({ act, written, force }: { act: Act; written: ReadonlySignal<Values>; force: boolean }) {
+  let line;
+  try {
+    line = typeof act.command === "function" ? act.command(written.value) : act.command;
+  } catch (caught) {
+    return <span class="small muted">{caught instanceof Error ? caught.message : String(caught)}</span>;
+  }
+  if (!line) return null;
+  // A command without a namespace is about the caller's own, as an address without one.
+  const place = / --(namespace|everywhere)\b/.test(line) ? "" : option("namespace", namespace());
+  return (
+    <div class="stack">
+      <span class="small muted">The same from a terminal:</span>
+      <Command line={`${line}${place}${force ? " --force" : ""}`} />
+    </div>
+  );
+}
+
 /** A field of a form, with its label. */
 export function FieldInput({ field }: { field: Field }) {
   const shared = { class: "field", name: field.name, required: !field.optional };
@@ -151,8 +184,12 @@ export function FieldInput({ field }: { field: Field }) {
     <label class="labelled">
       {field.label}
       {field.type === "select" ? (
-        <select {...shared} value={field.value}>
-          {field.options?.map((option) => <option value={option}>{option}</option>)}
+        <select {...shared}>
+          {field.options?.map((choice) => (
+            <option value={choice} selected={choice === field.value}>
+              {choice}
+            </option>
+          ))}
         </select>
       ) : field.type === "textarea" ? (
         <textarea {...shared} rows={4} defaultValue={field.value} />

@@ -2,11 +2,11 @@
 
 import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
-import { quote } from "../format";
+import { option, quote } from "../format";
 import { go, link } from "../router";
 import { may } from "../session";
 import { ActButtons } from "../ui/dialog";
-import type { Act, Field } from "../ui/dialog";
+import type { Act, Field, Values } from "../ui/dialog";
 
 /** The parts of a subscription that acts need. */
 interface Named {
@@ -17,7 +17,7 @@ interface Named {
 
 const NOTE: Field = { name: "note", label: "Why, for those who look at it", optional: true };
 
-function bodyOf(subscription: Named, values: Record<string, string>): { namespace: string; note?: string } {
+function bodyOf(subscription: Named, values: Values): { namespace: string; note?: string } {
   return { namespace: subscription.namespace, ...(values["note"] ? { note: values["note"] } : {}) };
 }
 
@@ -37,7 +37,7 @@ function pauseOf(subscription: Named): Act {
   return {
     name: "Pause",
     effect: "Nothing is delivered until it is resumed. It then goes on where it stopped, as far back as the log of events reaches.",
-    command: `ff subscription pause ${quote(subscription.name)}`,
+    command: (values) => `ff subscription pause ${quote(subscription.name)}${option("note", values["note"])}`,
     fields: [NOTE],
     run: async (values) => {
       await answer(api.POST("/v1/subscriptions/{name}/pause", { params: { path: { name: subscription.name } }, body: bodyOf(subscription, values) }));
@@ -50,7 +50,7 @@ function resumeOf(subscription: Named): Act {
   return {
     name: "Resume",
     effect: "It goes on where it stopped: events since then are delivered now.",
-    command: `ff subscription resume ${quote(subscription.name)}`,
+    command: (values) => `ff subscription resume ${quote(subscription.name)}${option("note", values["note"])}`,
     fields: [NOTE],
     run: async (values) => {
       await answer(api.POST("/v1/subscriptions/{name}/resume", { params: { path: { name: subscription.name } }, body: bodyOf(subscription, values) }));
