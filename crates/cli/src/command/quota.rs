@@ -168,3 +168,14 @@ fn text(quotas: &[QuotaStatus], style: Style) -> String {
     }
     table.text(style, "There are no quotas.")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_a_span_or_a_number_of_seconds() {
+        assert_eq!((window("90"), window("1m"), window("1h30m")), (Ok(90), Ok(60), Ok(5_400)));
+        assert!(window("500ms").is_err() && window("soon").is_err());
+    }
+}

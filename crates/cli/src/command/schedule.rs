@@ -398,3 +398,29 @@ fn when(spec: &ScheduleSpec) -> String {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        definition: Definition,
+    }
+
+    #[test]
+    fn an_expression_keeps_its_time_zone_unless_another_is_named() {
+        let known = ScheduleSpec::cron("0 2 * * *", "Europe/Berlin");
+        let upon = |line: &[&str]| {
+            let line = Line::parse_from(["ff"].iter().chain(line));
+            line.definition.spec_upon(known.clone())
+        };
+        assert_eq!(upon(&[]), known);
+        assert_eq!(upon(&["--cron", "30 2 * * *"]), ScheduleSpec::cron("30 2 * * *", "Europe/Berlin"));
+        assert_eq!(upon(&["--cron", "0 2 * * *", "--zone", "UTC"]), ScheduleSpec::cron("0 2 * * *", "UTC"));
+        assert_eq!(upon(&["--every", "1h"]).time_zone, None, "an interval has none");
+    }
+}
