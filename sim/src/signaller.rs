@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ff_core::op::{DeliverSignal, SignalWaitpoint};
+use ff_core::op::{DeliverSignal, ReadQuestion, SignalWaitpoint};
 use ff_core::{Code, SignalOutcome, Waitpoint};
 use serde_json::json;
 
@@ -50,6 +50,9 @@ pub(crate) async fn run(world: Arc<World>) {
                 if let Some(args) = args.as_object_mut() {
                     args.remove("execution_id");
                 }
+                // A person behind a link reads what is asked, and answers.
+                let asked = json!({ "waitpoint_id": args["waitpoint_id"], "token": args["token"] });
+                drop(world.call::<ReadQuestion>(&asked).await);
                 drop(world.call::<SignalWaitpoint>(&args).await);
             } else {
                 drop(world.call::<DeliverSignal>(&args).await);

@@ -281,4 +281,20 @@ mod tests {
         assert_eq!((name_of("one-more"), name_of("word-0")), (NAMELESS, "word-0"));
         assert_eq!(size_of::<PublicState>(), 4, "documents hold many such enums");
     }
+
+    #[test]
+    fn an_array_is_no_object() {
+        use crate::op::{BulkFilter, ExchangeEnding};
+        use crate::policy_request::PolicyRequest;
+        assert!(serde_json::from_str::<BulkFilter>("{}").is_ok());
+        for array in ["[]", "[null]", r#"["failed"]"#] {
+            let error = serde_json::from_str::<BulkFilter>(array).unwrap_err().to_string();
+            assert!(error.contains("sequence"), "{error}");
+            assert!(serde_json::from_str::<PolicyRequest>(array).is_err(), "{array}");
+        }
+        assert!(serde_json::from_str::<ExchangeEnding>(r#"{ "delay": [] }"#).is_err());
+        // Documents are stored as arrays of their fields, and read so.
+        let stored = rmp_serde::to_vec(&BulkFilter::default()).unwrap();
+        assert_eq!(rmp_serde::from_slice::<BulkFilter>(&stored).unwrap(), BulkFilter::default());
+    }
 }

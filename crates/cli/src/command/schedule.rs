@@ -408,15 +408,15 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        definition: Definition,
+        update: Update,
     }
 
     #[test]
     fn an_expression_keeps_its_time_zone_unless_another_is_named() {
         let known = ScheduleSpec::cron("0 2 * * *", "Europe/Berlin");
         let upon = |line: &[&str]| {
-            let line = Line::parse_from(["ff"].iter().chain(line));
-            line.definition.spec_upon(known.clone())
+            let line = Line::parse_from(["ff", "nightly"].iter().chain(line));
+            line.update.definition.spec_upon(known.clone())
         };
         assert_eq!(upon(&[]), known);
         assert_eq!(upon(&["--cron", "30 2 * * *"]), ScheduleSpec::cron("30 2 * * *", "Europe/Berlin"));
