@@ -107,11 +107,19 @@ impl Cache {
         self.contents().put(key, cached);
     }
 
-    /// Replaces the document of a lease by a newer one.
-    pub(crate) fn update(&self, key: &Key, execution: Arc<Execution>, version: Version) {
-        if let Some((_, cached)) = self.contents().by_key.get_mut(key) {
-            cached.execution = execution;
-            cached.version = version;
+    /// Replaces the document of a lease by a newer one. What is remembered of an earlier lease says nothing about when
+    /// this one ends, and goes.
+    pub(crate) fn update(&self, key: &Key, fence: Fence, execution: Arc<Execution>, version: Version) {
+        let mut contents = self.contents();
+        match contents.by_key.get_mut(key) {
+            Some((_, cached)) if cached.fence == fence => {
+                cached.execution = execution;
+                cached.version = version;
+            }
+            Some(_) => {
+                contents.by_key.remove(key);
+            }
+            None => {}
         }
     }
 

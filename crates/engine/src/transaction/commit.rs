@@ -345,12 +345,13 @@ impl Transactor {
                     self.metrics().commit(self.env().now_us() - started);
                     let mut conflicts = Vec::with_capacity(outcomes.len());
                     for (one, outcome) in prepared.into_iter().zip(outcomes) {
-                        conflicts.push(self.settle_outcome(
-                            one,
-                            outcome,
-                            started,
-                            sent_before.then_some(first_sent_at),
-                        ));
+                        let applied_before = sent_before && is_own(&one, &outcome);
+                        let unseen_at = match applied_before {
+                            true => self.applied_unseen_at(&one, first_sent_at).await,
+                            false => first_sent_at,
+                        };
+                        let earlier_try = sent_before.then_some(unseen_at);
+                        conflicts.push(self.settle_outcome(one, outcome, started, earlier_try));
                     }
                     return Ok(conflicts);
                 }
@@ -400,14 +401,30 @@ impl Transactor {
         Ok(conflicts.into_iter().next().flatten())
     }
 
-    /// The outcome of a batch. With `sent_before` an earlier try of it, begun at that instant, may have been applied.
+    /// The store's time of a batch that was applied without an answer. A lease that the batch began tells it exactly: a
+    /// worker must not be promised more than the store keeps, and the estimate of the store's clock may run ahead of it
+    /// after that clock was set back. Otherwise it is the earliest instant that it can have been.
+    async fn applied_unseen_at(&self, one: &Prepared, first_sent_at: i64) -> i64 {
+        let Some((key, ttl_ms)) = one.leases.iter().find_map(|(key, ttl_ms)| Some((key, (*ttl_ms)?))) else {
+            return first_sent_at;
+        };
+        let read = self.read(one.partition, vec![Query::Documents(vec![key.clone()])]).await;
+        let stored = read.ok().and_then(|mut answers| answers.answers.pop()).and_then(Answer::into_documents);
+        match stored.and_then(|mut found| found.pop()).flatten() {
+            Some(stored) if stored.version == one.command && stored.lease_until != 0 => stored.lease_until - ttl_ms,
+            _ => first_sent_at,
+        }
+    }
+
+    /// The outcome of a batch. With `earlier_try` the same batch may have been applied before, at that instant.
     fn settle_outcome(
         &self,
         one: Prepared,
         outcome: Outcome,
         sent_us: i64,
-        sent_before: Option<i64>,
+        earlier_try: Option<i64>,
     ) -> std::result::Result<i64, NotApplied> {
+        let own = is_own(&one, &outcome);
         match outcome {
             Outcome::Applied(applied) => {
                 self.observe(one.partition, sent_us, applied.at);
@@ -415,16 +432,11 @@ impl Transactor {
                 Ok(applied.at)
             }
             Outcome::Conflict(conflict) => {
-                let own = match conflict.why {
-                    ConflictReason::Exists(version) | ConflictReason::Version(version) => version == one.command,
-                    _ => false,
-                };
-                // The instant is not known. The earliest it can have been promises no worker more than there is.
-                if let Some(at) = sent_before.filter(|_| own) {
+                if let Some(at) = earlier_try.filter(|_| own) {
                     self.applied(one, at);
                     return Ok(at);
                 }
-                if sent_before.is_some() {
+                if earlier_try.is_some() {
                     self.perhaps_applied(&one);
                 }
                 self.metrics().conflict();
@@ -437,7 +449,7 @@ impl Transactor {
                         self.admission().contended(key, self.env().now_ms());
                     }
                 }
-                Err(NotApplied { conflict, in_doubt: sent_before.is_some() })
+                Err(NotApplied { conflict, in_doubt: earlier_try.is_some() })
             }
         }
     }
@@ -454,13 +466,14 @@ impl Transactor {
         for execution in &one.executions {
             let key = execution.key();
             let lease = one.leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
-            match (&execution.document_lease().ttl_ms, lease) {
+            let held = execution.document_lease();
+            let fence = Fence { epoch: held.epoch, lease: held.lease_id };
+            match (held.ttl_ms, lease) {
                 (Some(_), Some(Some(ttl_ms))) => {
-                    let fence = Fence { epoch: execution.epoch, lease: execution.document_lease().lease_id };
                     let (execution, version) = (Arc::clone(execution), one.command);
                     self.cache().put(key, Cached { execution, version, fence, lease_until: at + ttl_ms });
                 }
-                (Some(_), None) => self.cache().update(&key, Arc::clone(execution), one.command),
+                (Some(_), None) => self.cache().update(&key, fence, Arc::clone(execution), one.command),
                 _ => self.cache().remove(&key),
             }
         }
@@ -529,4 +542,13 @@ impl Transactor {
             refused => self.confirm(partition, refused).await.map(|outcome| (outcome, tx.into_batch())),
         }
     }
+}
+
+/// Whether a batch was refused because it met the document that it wrote itself: an earlier try of it was applied.
+fn is_own(one: &Prepared, outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Conflict(Conflict { why: ConflictReason::Exists(version) | ConflictReason::Version(version), .. })
+            if *version == one.command
+    )
 }

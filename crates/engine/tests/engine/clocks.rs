@@ -11,7 +11,7 @@ use ff_core::op::{
 use ff_core::{Code, Family, Partition, PartitionConfig};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
-use ff_store::memory::{Call, Plan};
+use ff_store::memory::{Call, Fault, Plan};
 use ff_store::{Guard, Query};
 use serde_json::json;
 
@@ -57,22 +57,31 @@ async fn a_delayed_claim_lands_on_no_freed_slot_wherever_the_quota_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_promised_no_longer_than_the_store_keeps_it() {
-    let back = Arc::new(AtomicI64::new(0));
-    let set_back = back.clone();
-    let (h, _) = Harness::skewed(Options::default(), move |_| -set_back.load(Ordering::Relaxed)).await;
-    let id = h.submit(json!({})).await;
-    // The store stands still until its clock is where it was; the engine believes that time goes on.
-    back.store(400, Ordering::Relaxed);
-    h.pass(300).await;
-    let task = h.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
-    let key = ff_core::execution::Execution::key_of(&id);
-    let kept = h.store.inspect(|contents| {
-        let mut all = contents.partitions().flat_map(|(_, contents)| contents.documents());
-        all.find(|(found, _)| **found == key).map(|(_, raw)| raw.lease_until)
-    });
-    assert!(Some(task.lease_expires_at) <= kept, "promised until {}, kept until {kept:?}", task.lease_expires_at);
-    h.finish().await;
+async fn a_lease_is_promised_no_longer_than_the_store_keeps_it_even_if_the_reply_is_lost() {
+    for replies_lost in [0, 1] {
+        let back = Arc::new(AtomicI64::new(0));
+        let set_back = back.clone();
+        let (h, trouble) = Harness::skewed(Options::default(), move |_| -set_back.load(Ordering::Relaxed)).await;
+        let id = h.submit(json!({})).await;
+        // The store stands still until its clock is where it was; the engine believes that time goes on.
+        back.store(400, Ordering::Relaxed);
+        h.pass(300).await;
+        let left = AtomicI64::new(replies_lost);
+        trouble.begin(move |call| match call {
+            Call::Commit { batches, .. } if batches.iter().any(|batch| !batch.leases.is_empty()) => {
+                if left.fetch_sub(1, Ordering::Relaxed) > 0 { Fault::LostReply.into() } else { Plan::default() }
+            }
+            _ => Plan::default(),
+        });
+        let task = h.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
+        let key = ff_core::execution::Execution::key_of(&id);
+        let kept = h.store.inspect(|contents| {
+            let mut all = contents.partitions().flat_map(|(_, contents)| contents.documents());
+            all.find(|(found, _)| **found == key).map(|(_, raw)| raw.lease_until)
+        });
+        assert!(Some(task.lease_expires_at) <= kept, "promised until {}, kept until {kept:?}", task.lease_expires_at);
+        h.finish().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

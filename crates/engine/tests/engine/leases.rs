@@ -1,19 +1,28 @@
 //! Leases and the registry of the workers that hold them.
 
 use crate::support::{Harness, START};
+use ff_core::execution::Execution;
 use ff_core::lease::ClaimKind;
 use ff_core::op::parts::{LeaseLoss, RenewalOutcome};
 use ff_core::op::{
     CancelExecution, Claim, Complete, CreateExecution, Delay, DeregisterWorker, Fail, GetExecution, HeartbeatWorker,
     ListWorkers, Progress, RegisterWorker, RenewLeases, RevokeLease,
 };
-use ff_core::{Code, PartitionConfig, PublicState};
+use ff_core::{Code, ExecutionId, PartitionConfig, PublicState};
 use ff_engine::Options;
 use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
 
 fn worker(nonce: &str) -> Value {
     json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 50, "nonce": nonce })
+}
+
+/// The end of a lease as the store keeps it.
+fn stored_lease_until(h: &Harness, id: &ExecutionId) -> i64 {
+    h.store.inspect(|contents| {
+        let contents = contents.partition(id.partition()).unwrap();
+        contents.document(&Execution::key_of(id)).unwrap().lease_until
+    })
 }
 
 async fn many_partitions() -> Harness {
@@ -61,6 +70,27 @@ async fn a_shorter_renewal_that_comes_late_takes_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_knew_an_earlier_lease_does_not_shorten_a_later_one() {
+    let first = Harness::start().await;
+    let second = first.second().await;
+    let id = first.submit(json!({})).await;
+    let lost = first.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
+    second.must::<RevokeLease>(json!({ "execution_id": id })).await;
+    let held = second.claim_with(json!({ "lease_ttl_ms": 5_000 })).await.unwrap();
+    assert_eq!((held.execution_id, held.fence.epoch.0), (id, lost.fence.epoch.0 + 1));
+    let lease = json!({ "execution_id": id, "fence": held.fence, "lease_ttl_ms": 60_000 });
+    let renewed = second.must::<RenewLeases>(json!({ "leases": [lease] })).await;
+    let RenewalOutcome::Renewed { expires_at, .. } = renewed.results[0] else { panic!("{renewed:?}") };
+    // The first server still remembers the lease that was revoked.
+    for pct in [10, 20] {
+        first.must::<Progress>(json!({ "execution_id": id, "fence": held.fence, "pct": pct })).await;
+    }
+    assert_eq!(stored_lease_until(&first, &id), expires_at);
+    second.engine.close().await;
+    first.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_is_promised_more_than_the_store_keeps_after_a_lost_reply() {
     let (h, trouble) = Harness::with_trouble(Options::default()).await;
     let id = h.submit(json!({})).await;
@@ -77,10 +107,7 @@ async fn nobody_is_promised_more_than_the_store_keeps_after_a_lost_reply() {
     let renewal = json!({ "leases": [{ "execution_id": id, "fence": task.fence, "lease_ttl_ms": 1_000 }] });
     let results = h.must::<RenewLeases>(renewal).await.results;
     let RenewalOutcome::Renewed { expires_at, .. } = results[0] else { panic!("{results:?}") };
-    let kept = h.store.inspect(|contents| {
-        let contents = contents.partition(id.partition()).unwrap();
-        contents.document(&ff_core::execution::Execution::key_of(&id)).unwrap().lease_until
-    });
+    let kept = stored_lease_until(&h, &id);
     assert!(expires_at <= kept && task.lease_expires_at <= kept, "promised {expires_at}, kept until {kept}");
     h.finish().await;
 }
