@@ -159,7 +159,8 @@ impl Client {
         }
     }
 
-    /// How many calls were made, repeats included. Over HTTP each is a round trip.
+    /// How many calls were made, repeats included. Over HTTP each is a round trip, but for submissions made at the same
+    /// time, which share requests.
     pub fn calls_made(&self) -> u64 {
         self.inner.tries.load(Ordering::Relaxed)
     }

@@ -53,6 +53,9 @@ pub trait Operation: Send + Sync + 'static {
     const CREATES: bool = false;
     /// The token of a waitpoint is authority enough for it.
     const WAITPOINT_TOKEN: bool = false;
+    /// The path of the operation that takes the bodies of several calls of this one as a list, and answers with a result for
+    /// each.
+    const GATHERED_AT: Option<&'static str> = None;
 
     /// The arguments of a call.
     type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
@@ -328,6 +331,7 @@ pub fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
 /// * `namespaced`: the arguments have a field `namespace`; `namespaced(method)`: this method of theirs sets it.
 /// * `identified`: the arguments have a method `identify`; `identified("field")`: and this is the field it fills.
 /// * `keyed`, `keyed(method)`: a call needs a key beside its arguments, always or if this method of theirs says so.
+/// * `gathered(Operation)`: that operation takes several of its calls at once.
 /// * `marks_repeats`: the arguments have a method `mark_repeat`.
 /// * `waits`, `waits(field)`: the arguments have a method `wait_ms`, or this field says how long.
 /// * `checked_remote`: the arguments have a method `check_remote`.
@@ -426,6 +430,9 @@ macro_rules! operation {
         fn needs_key(args: &Self::Args) -> bool {
             args.$method()
         }
+    };
+    (@ gathered ($operation:ident)) => {
+        const GATHERED_AT: Option<&'static str> = Some(<$operation as $crate::op::Operation>::PATH);
     };
     (@ marks_repeats) => {
         fn mark_repeat(args: &mut Self::Args) {

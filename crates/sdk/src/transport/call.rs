@@ -32,6 +32,9 @@ pub(crate) trait Call<'c>: Send {
     /// The call as a request to a server.
     fn write(&self) -> Result<WireRequest, Error>;
 
+    /// The path of the operation that takes several of these calls at once; see [`Operation::GATHERED_AT`].
+    fn gathered_at(&self) -> Option<&'static str>;
+
     /// Takes a server's answer, or the absence of a body.
     fn read(&mut self, body: Option<&[u8]>) -> Result<(), Failure>;
 
@@ -74,6 +77,10 @@ where
 
     fn write(&self) -> Result<WireRequest, Error> {
         O::write(self.args)
+    }
+
+    fn gathered_at(&self) -> Option<&'static str> {
+        O::GATHERED_AT
     }
 
     fn read(&mut self, body: Option<&[u8]>) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 
 use super::connection::{Pool, Trusted, unreachable};
+use super::gather::Gathering;
 use super::{Call, Failure, Follower, Key, SseReader};
 use crate::error::{SdkError, UnknownRefusal};
 
@@ -26,6 +27,7 @@ pub(crate) struct Http {
     base: String,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
+    submissions: Gathering,
 }
 
 impl Http {
@@ -47,7 +49,7 @@ impl Http {
         }
         let base = uri.path().trim_end_matches('/').to_owned();
         let trusted = secure.then(|| ca_file.map_or(Trusted::System, Trusted::File));
-        Ok(Self { pool: Pool::new(name, port, trusted)?, base, host, authorization })
+        Ok(Self { pool: Pool::new(name, port, trusted)?, base, host, authorization, submissions: Gathering::default() })
     }
 
     fn request(&self, method: Method, target: &str, accept: &'static str) -> hyper::http::request::Builder {
@@ -66,7 +68,11 @@ impl Http {
         key: &'t Key,
     ) -> BoxFuture<'t, Result<(), Failure>> {
         Box::pin(async move {
-            let body = self.answer(call.write().map_err(Failure::Refused)?, key.text.as_deref()).await?;
+            let request = call.write().map_err(Failure::Refused)?;
+            let body = match call.gathered_at() {
+                Some(path) if key.text.is_none() => self.submissions.send(self, request, path).await?,
+                _ => self.answer(request, key.text.as_deref()).await?,
+            };
             call.read(body.as_deref())
         })
     }
@@ -94,7 +100,7 @@ impl Http {
     }
 
     /// Sends a call; gives the JSON of its answer, or `None` for an answer without a body.
-    async fn answer(&self, call: WireRequest, key: Option<&str>) -> Result<Option<Bytes>, Failure> {
+    pub(super) async fn answer(&self, call: WireRequest, key: Option<&str>) -> Result<Option<Bytes>, Failure> {
         let (status, body) = self.exchange(call, key).await?;
         match status {
             StatusCode::OK | StatusCode::CREATED => Ok(Some(body)),

@@ -3,6 +3,7 @@
 mod call;
 mod connection;
 mod event;
+mod gather;
 mod http;
 mod in_process;
 mod sse;

@@ -20,8 +20,13 @@ use crate::client::Client;
 use crate::error::{Result, SdkError, may_pass};
 use crate::task::{ClaimedTask, Exchanged, Holder, Leases};
 
-/// Exchanges that are under way when further endings wait for one of them to come back.
-const EXCHANGES_AT_ONCE: usize = 2;
+/// Exchanges with a server that are under way when further endings wait for one of them to come back. A request costs more
+/// than the endings in it, so few requests with many endings are the cheapest.
+const REQUESTS_AT_ONCE: usize = 2;
+
+/// The same with an engine in this process, where a call costs little: the engine and its store work at the same time
+/// only while several calls are under way.
+const CALLS_AT_ONCE: usize = 8;
 
 /// An ending waits no longer than this for an exchange to come back.
 const ENDING_WAIT_MAX: Duration = Duration::from_millis(2);
@@ -74,14 +79,20 @@ impl Exchanges {
         }
     }
 
-    /// Leaves an ending to be sent. Answers with its number, and whether a sender must be started for it.
-    fn leave(&self, ending: ExchangeEnding, place: OwnedSemaphorePermit) -> (u64, bool, oneshot::Receiver<Exchanged>) {
+    /// Leaves an ending to be sent. Answers with its number, and whether a sender must be started for it because fewer than
+    /// `at_once` are at work.
+    fn leave(
+        &self,
+        ending: ExchangeEnding,
+        place: OwnedSemaphorePermit,
+        at_once: usize,
+    ) -> (u64, bool, oneshot::Receiver<Exchanged>) {
         let (answer, exchanged) = oneshot::channel();
         let mut state = self.state();
         state.count += 1;
         let number = state.count;
         state.waiting.push_back(Waiting { number, ending, place, answer });
-        let start = state.senders < EXCHANGES_AT_ONCE;
+        let start = state.senders < at_once;
         state.senders += usize::from(start);
         (number, start, exchanged)
     }
@@ -147,7 +158,8 @@ impl Holder for Shared {
         place: OwnedSemaphorePermit,
     ) -> BoxFuture<'static, Result<Exchanged>> {
         Box::pin(async move {
-            let (number, start, mut exchanged) = self.exchanges.leave(ending, place);
+            let at_once = if self.client.engine().is_some() { CALLS_AT_ONCE } else { REQUESTS_AT_ONCE };
+            let (number, start, mut exchanged) = self.exchanges.leave(ending, place, at_once);
             if start {
                 tokio::spawn(self.send_endings());
             } else if let Ok(told) = tokio::time::timeout(ENDING_WAIT_MAX, &mut exchanged).await {

@@ -4,6 +4,7 @@ mod changes;
 mod client;
 mod crash;
 mod exchange;
+mod gathering;
 mod logs;
 mod lost_replies;
 mod newer_server;

@@ -22,7 +22,7 @@ use crate::text::{self, Tags};
 operation! {
     /// Submits an execution.
     CreateExecution(CreateExecutionArgs) -> CreateExecutionOutcome,
-    "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES)) namespaced identified("idempotency_key") creates about_execution
+    "create_execution" Post "/v1/executions" Submitter validated with_roles body(crate::op::parts::body_for(limits::INPUT_MAX_BYTES)) namespaced identified("idempotency_key") gathered(CreateExecutions) creates about_execution
 }
 
 /// The arguments of `create_execution`.
