@@ -56,7 +56,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub servers: usize,
     /// How a worker ends a task and takes the next, for `throughput` and `chain`
-    #[arg(long, value_enum, default_value = "exchange")]
+    #[arg(long, value_enum, default_value = "worker")]
     pub calls: Calls,
     /// How large the input of each task is, for `footprint` and `throughput`
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -69,7 +69,9 @@ pub struct Arguments {
 /// How a worker ends a task and takes the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Calls {
-    /// In one call, as the runtimes of the SDKs do
+    /// By one worker of the SDK that has `--workers` tasks at once and gathers their ends; in `chain`, as `exchange`
+    Worker,
+    /// In one call for each task, by `--workers` workers with one task at a time
     Exchange,
     /// In two, as a loop does that claims and completes by itself
     Separate,

@@ -8,7 +8,8 @@ use ff_core::Code;
 use ff_core::encoding::JsonText;
 use ff_core::op::CreateResult;
 use ff_core::op::{self, Claim, Complete, CreateExecution, Exchange};
-use flowfabric::Client;
+use flowfabric::{Client, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::arguments::Calls;
@@ -156,6 +157,9 @@ pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Resu
 
 /// Drains the queue by other calls.
 pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, calls: Calls) -> Result<()> {
+    if calls == Calls::Worker {
+        return drain_by_worker(client, tasks, workers).await;
+    }
     let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = JoinSet::new();
     for worker in 0..workers {
@@ -172,6 +176,23 @@ pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, call
         });
     }
     all(draining).await
+}
+
+/// Drains the queue with one worker of the SDK, whose function does nothing. The last end is acknowledged when it has
+/// stopped.
+async fn drain_by_worker(client: &Client, tasks: usize, concurrency: usize) -> Result<()> {
+    let (left, last) = (Arc::new(AtomicUsize::new(tasks)), Arc::new(Notify::new()));
+    let config = WorkerConfig::new("bench").max_concurrent_tasks(concurrency);
+    let (counted, told) = (left.clone(), last.clone());
+    let runtime = WorkerRuntime::new(config).register("bench", move |_: TaskContext, _: serde_json::Value| {
+        if counted.fetch_sub(1, Ordering::Relaxed) == 1 {
+            told.notify_one();
+        }
+        async { Ok::<(), TaskError>(()) }
+    });
+    let worker = runtime.start(client).await?;
+    last.notified().await;
+    Ok(worker.stop().await?)
 }
 
 /// Whether there was one left to take.
@@ -195,7 +216,7 @@ pub(crate) async fn complete_and_take(
     calls: Calls,
 ) -> Result<Option<op::view::Task>> {
     match calls {
-        Calls::Exchange => exchange(client, worker, task).await,
+        Calls::Exchange | Calls::Worker => exchange(client, worker, task).await,
         Calls::Separate => complete(client, task).await.map(|()| None),
     }
 }

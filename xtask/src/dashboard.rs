@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use crate::again;
+use crate::{again, program};
 
 /// Where its source is.
 const SOURCE: &str = "dashboard";
@@ -30,10 +30,10 @@ pub(crate) fn check_fresh() -> Result<(), String> {
     same
 }
 
-/// Runs the tests in a browser, against servers that they start.
-pub(crate) fn test(filters: &[&str]) -> Result<(), String> {
+/// Runs the tests in a browser, against servers that they start, of a program that has been built.
+pub(crate) fn test(filters: &[&str], program: Result<PathBuf, String>) -> Result<(), String> {
+    program?;
     prepare()?;
-    finish(Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"]))?;
     let mut tests = super::bounded("npm");
     let (status, said) =
         again::watch(super::plain(tests.args(["test", "--silent", "--"]).args(filters).current_dir(SOURCE)))?;
@@ -51,7 +51,7 @@ pub(crate) fn test(filters: &[&str]) -> Result<(), String> {
 /// Takes pictures of every screen for the documentation.
 pub(crate) fn screenshots() -> Result<(), String> {
     prepare()?;
-    finish(Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"]))?;
+    program::build()?;
     npm(&["run", "--silent", "screenshots"])
 }
 

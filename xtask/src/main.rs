@@ -9,13 +9,16 @@ mod dashboard;
 mod growth;
 mod house;
 mod profile;
+mod program;
 mod redteam;
 mod schemathesis;
 mod sdks;
 mod server;
 mod setup;
 
+use std::num::NonZeroUsize;
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(),
         ["tidy", "house"] => house(),
         ["dashboard"] => report(dashboard::build()),
-        ["dashboard", "test", filters @ ..] => report(dashboard::test(filters)),
+        ["dashboard", "test", filters @ ..] => report(dashboard::test(filters, program::build())),
         ["screenshots"] => report(dashboard::screenshots()),
         ["bench", "all", rest @ ..] => all::all(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
@@ -39,7 +42,7 @@ fn main() -> ExitCode {
         ["kill", rest @ ..] => kill(rest),
         ["redteam", rest @ ..] => redteam::run(rest),
         ["schemathesis", rest @ ..] => schemathesis::run(rest),
-        ["sdks", names @ ..] => sdks::check(names),
+        ["sdks", names @ ..] => sdks::check(names, program::build()),
         _ => {
             eprintln!(
                 "usage: cargo xtask test [FILTER] | tidy [house] | sim [--seeds N | --seed S] [--steps N] [--jobs N] [--planted]"
@@ -86,27 +89,38 @@ fn test(filters: &[&str]) -> ExitCode {
         eprintln!("cannot set up the tests: {why}");
         return ExitCode::FAILURE;
     }
-    let tidied = tidy();
+    let tidied = timed("format, house and lints", tidy);
     if tidied != ExitCode::SUCCESS {
         return tidied;
     }
     if !filters.is_empty() {
         return run("cargo", &[&["test", "--workspace", "--no-fail-fast"], filters].concat());
     }
-    if let Err(why) = dashboard::check_fresh() {
+    if let Err(why) = timed("the dashboard's files", dashboard::check_fresh) {
         return report(Err(why));
     }
-    let tested = test_workspace();
-    let checked = sdks::check(&[]);
-    let shown = report(dashboard::test(&[]));
+    let tested = timed("Rust", test_workspace);
+    let checked = timed("SDKs", || sdks::check(&[], program::of_tests()));
+    let shown = timed("the dashboard", || report(dashboard::test(&[], program::of_tests())));
     [tested, checked, shown].into_iter().find(|done| *done != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }
 
-/// Every Rust test. A few that fail are run again, alone.
+/// Does a part of the gate, and says how long it took.
+fn timed<T>(name: &str, part: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let done = part();
+    println!("{name}: {} s", began.elapsed().as_secs());
+    done
+}
+
+/// Every Rust test. A few that fail are run again, alone. Most wait for servers that they started, so that more of them
+/// than there are cores run at once.
 fn test_workspace() -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new("cargo");
         plain(command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments));
+        command.env("RUST_TEST_THREADS", (2 * cores).to_string());
         command
     };
     let tested = again::watch(&mut cargo(&[])).and_then(|(status, said)| {
@@ -196,10 +210,11 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
 }
 
 /// The variables that cargo set for us must not reach it again: some packages would be built anew for it. Where nobody
-/// builds a second time nothing is kept for that: it would take more of the disk than everything else.
+/// builds a second time nothing is kept for that, and no debugger comes: both would take more of the disk than everything
+/// else, and a part of the time.
 fn plain(command: &mut Command) -> &mut Command {
     if std::env::var_os("CI").is_some() {
-        command.env("CARGO_INCREMENTAL", "0");
+        command.envs([("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "none")]);
     }
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::program;
 use crate::server::{Server, TOKEN};
 
 /// Connections that ask at the same time.
@@ -54,11 +55,7 @@ fn try_every_route() -> Result<(), String> {
 }
 
 fn flood(time: Duration) -> Result<(), String> {
-    let built = Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"]).status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("ff cannot be built".into());
-    }
-    let program = std::env::current_exe().map_err(|why| why.to_string())?.with_file_name("ff");
+    let program = program::build()?;
     let log = std::env::temp_dir().join(format!("ff-redteam-{}.log", std::process::id()));
     let flooded = std::fs::File::create(&log)
         .map_err(|why| format!("no log: {why}"))

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::program;
 use crate::server::{Server, TOKEN};
 
 /// The version whose checks the server is held to.
@@ -53,11 +54,9 @@ fn check(place: &Path, arguments: &[&str]) -> Result<bool, String> {
     let programs = place.join("venv").join("bin");
     finish(Command::new("python3").args(["-m", "venv"]).arg(place.join("venv")))?;
     finish(Command::new(programs.join("pip")).args(["install", "--quiet", PACKAGE]))?;
-    finish(Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"]))?;
     std::fs::write(place.join("schemathesis.toml"), CONFIGURATION).map_err(|why| why.to_string())?;
     std::fs::write(place.join("hooks.py"), HOOKS).map_err(|why| why.to_string())?;
-    let program = std::env::current_exe().map_err(|why| why.to_string())?.with_file_name("ff");
-    let server = Server::start(&program)?;
+    let server = Server::start(&program::build()?)?;
     let header = format!("Authorization: Bearer {TOKEN}");
     let mut command = Command::new(programs.join("st"));
     command

@@ -223,7 +223,7 @@ const OURS: [Ours; 10] = [
         program,
         served: true,
         arguments: nothing_more,
-        note: "empty tasks, 64 submits at once, 16 workers, each its own claim and completion: from the first submit to the last completion",
+        note: "empty tasks, 64 submits at once, one worker with 16 tasks at once: from the first submit to the last completion",
         read: |line| {
             let mut figures = vec![rate("throughput", "tasks/s", &line["end_to_end_per_s"])];
             figures.push(rate("calls-per-task", "calls", &line["function_calls_per_task"]));

@@ -9,7 +9,7 @@ mod size;
 mod typescript;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use checks::Checks;
 
@@ -23,14 +23,15 @@ const SDKS: [Sdk; 4] = [
     ("generated", generated::check),
 ];
 
-/// Checks the SDKs that are named, or all of them. Each is checked, also after another has failed.
-pub(crate) fn check(names: &[&str]) -> ExitCode {
+/// Checks the SDKs that are named, or all of them, against servers of a program. Each is checked, also after another has
+/// failed.
+pub(crate) fn check(names: &[&str], program: Result<PathBuf, String>) -> ExitCode {
     if let Some(unknown) = names.iter().find(|name| SDKS.iter().all(|(known, _)| known != *name)) {
         let known: Vec<&str> = SDKS.iter().map(|(name, _)| *name).collect();
         eprintln!("there is no SDK {unknown:?}; there are: {}", known.join(", "));
         return ExitCode::from(2);
     }
-    let program = match build_program() {
+    let program = match program {
         Ok(program) => program,
         Err(why) => {
             eprintln!("the SDKs cannot be checked: {why}");
@@ -51,17 +52,4 @@ pub(crate) fn check(names: &[&str]) -> ExitCode {
 /// The workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
-}
-
-/// The `ff` that the SDKs' tests start.
-fn build_program() -> Result<PathBuf, String> {
-    let mut build = Command::new("cargo");
-    build.current_dir(root()).args(["build", "--quiet", "--package", "ff-cli"]);
-    match crate::plain(&mut build).status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => return Err(format!("cargo build ended with {status}")),
-        Err(why) => return Err(format!("cargo does not run: {why}")),
-    }
-    let ourselves = std::env::current_exe().map_err(|why| why.to_string())?;
-    Ok(ourselves.with_file_name("ff"))
 }
