@@ -1,6 +1,6 @@
 //! Budgets: how much of something (tokens, cents, calls) may be used, and what happens at the limit. Reports of usage
 //! are accounting; admission reads the budget and refuses while it is used up. Amounts that are held before they are
-//! spent ([`spend`]) take the same room as what is used.
+//! spent ([`spend`]) take the same room as used amounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +106,7 @@ document! {
 }
 
 impl BudgetDefinition {
-    /// Refuses what is out of bounds, by field.
+    /// Refuses values that are out of bounds, and names the field.
     pub fn validate(&self) -> Result<()> {
         text::optional_label("scope_type", &self.scope_type)?;
         text::optional_label("scope_id", &self.scope_id)?;
@@ -179,7 +179,7 @@ pub struct BudgetRefusal {
     pub reserved: i64,
     /// Its hard limit.
     pub limit: i64,
-    /// When usage returns to nothing by itself; of a rolling window when there is room again unless more is spent.
+    /// When usage returns to nothing by itself. In a rolling window: when there is room again unless more is spent.
     pub next_reset_at: Option<i64>,
 }
 
@@ -232,15 +232,17 @@ document! {
         "q" question: BudgetQuestion,
         /// A person said no: the question is not asked again in this window.
         "dc" declined: bool,
-        /// The usage of a rolling window by when it leaves, the oldest first; together they are what is used.
+        /// The usage of a rolling window, in parts that leave one after the other, the oldest first. Their sum is the
+        /// usage.
         "wp" parts: Vec<WindowPart>,
         /// Until when the answer of a person counts in a rolling window; 0: there is none.
         "au" answered_until: i64,
         /// Tells this budget from those that had its name before; reservations of those count nothing here.
         "in" incarnation: u64,
-        /// It was made by its first use: it follows the template of the budget above it, and leaves when it is idle.
+        /// It was made by its first use: it follows the template of the budget above it, and is removed when it is
+        /// idle.
         "ft" from_template: bool,
-        /// When something was last charged to a child that was made by its first use.
+        /// When the last charge was made to a child that was made by its first use.
         "us" used_at: i64,
         /// The limits it has passed, for subscribers.
         "br" breaches: Breaches,
@@ -321,7 +323,7 @@ impl Budget {
         Err(definition_conflict("budget", name))
     }
 
-    /// Counts usage, or says which limit is in the way. A reset that is due happens first.
+    /// Counts usage, or names the limit that is in the way. A reset that is due happens first.
     pub fn report(&mut self, usage: &BTreeMap<String, i64>, now: i64) -> Result<ReportUsageResult> {
         self.check_usage(usage, now)?;
         let now = self.mark_updated(now);
@@ -343,11 +345,12 @@ impl Budget {
             let (current, limit) = (self.taken(dimension), self.hard(dimension));
             let answer = ReportUsageResult::HardBreach { dimension: dimension.clone(), current, limit };
             passing.iter().for_each(|dimension| self.passed_hard(dimension, now));
-            // What is only held may come back: it takes room while it is held, and exhausts nothing.
+            // A held amount may come back, so it takes room while it is held but exhausts no dimension.
             let spent = |dimension: &String| over(self.hard(dimension), self.used(dimension) + usage[dimension]);
             let spent: Vec<String> = passing.into_iter().filter(spent).collect();
             self.exhausted.extend(spent);
-            // A dimension is exhausted until something leaves the window: this part does, if nothing else.
+            // A dimension stays exhausted until some usage leaves the window, so the window must have a part that
+            // leaves: at least this one.
             self.newest_part(now);
             return Ok(answer);
         }
@@ -404,8 +407,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Changes what is named and leaves the rest: limits as [`Budget::set_limits`] does, and how the budget acts on them.
-    /// Another reset interval counts from now.
+    /// Changes the named settings and leaves the rest: limits as [`Budget::set_limits`] does, and how the budget acts
+    /// on them. Another reset interval counts from now.
     pub fn update(&mut self, change: &BudgetChange, now: i64) -> Result<()> {
         let mut definition = self.definition.clone();
         definition.dimensions.extend(change.dimensions.clone());
@@ -456,13 +459,13 @@ impl Budget {
         }
     }
 
-    /// The timer: a reset happens if its time has come, and usage that is too old leaves a rolling window. Says whether
-    /// something changed.
+    /// Called by the timer: a reset happens if its time has come, and usage that is too old leaves a rolling window.
+    /// Returns whether something changed.
     pub fn come_due(&mut self, now: i64) -> bool {
         self.roll(now) || self.reset_if_due(now)
     }
 
-    /// When the timer is to look at the budget.
+    /// The instant at which the timer must check the budget.
     pub fn due_at(&self) -> Option<i64> {
         let reset_at = (self.next_reset_at != 0).then_some(self.next_reset_at);
         let window = if self.is_rolling() { self.rolls_at() } else { reset_at };
@@ -470,7 +473,7 @@ impl Budget {
         looks.into_iter().flatten().min()
     }
 
-    /// Returns usage to nothing and starts the interval anew; answers when that happens next.
+    /// Sets usage to nothing and starts the interval anew; returns the instant of the next reset.
     pub fn reset(&mut self, now: i64) -> Option<i64> {
         let now = self.mark_updated(now);
         self.begin_window(now);
@@ -478,8 +481,8 @@ impl Budget {
         (self.next_reset_at != 0).then_some(self.next_reset_at)
     }
 
-    /// The timer: resets if the time has come and says whether it had. Intervals that passed unseen are one reset,
-    /// and the next one is where it would have been anyway.
+    /// Called by the timer: resets if the time has come, and returns whether it had. Several intervals that passed
+    /// unseen make one reset, and the next reset is at the instant at which it would have been anyway.
     pub fn reset_if_due(&mut self, now: i64) -> bool {
         if !self.reset_is_due(now) {
             return false;
@@ -496,13 +499,13 @@ impl Budget {
         true
     }
 
-    /// How many parked executions are worth waking: none while it refuses or asks, and never more than what is left, or
-    /// than the smallest estimate that is waited with fits into it.
+    /// How many parked executions are worth waking: none while the budget refuses or asks, and never more than there
+    /// are units left, or than the smallest waiting estimate fits into the room that is left.
     pub fn release_count(&self) -> u64 {
         if self.definition.enforcement == Enforcement::Observe {
             return u64::MAX;
         }
-        // An answer lets everything go, and what does not fit even then asks anew.
+        // An answer releases every execution that waits; those that still do not fit ask anew.
         if self.definition.on_hard == HardAction::Ask {
             return if self.question.is_open() { 0 } else { u64::MAX };
         }
@@ -516,8 +519,8 @@ impl Budget {
         self.definition.dimensions.keys().map(left).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether it refused before and admits now, so that parked work is to be woken. A release or a settlement below the
-    /// reserve opens a budget like a reset does.
+    /// Whether it refused before and admits now, so that parked work must be woken. A release or a settlement below the
+    /// reserved amount opens a budget as a reset does.
     pub fn opened_since(&self, before: &Budget) -> bool {
         let answered = before.question.is_open() && !self.question.is_open();
         let admits = self.admit().is_ok() && !self.question.is_open();
@@ -571,7 +574,7 @@ impl Budget {
         self.definition.dimensions.keys().filter(used_up).map(String::as_str)
     }
 
-    /// The hard limit of a dimension in this window, with what was granted; 0 is none.
+    /// The hard limit of a dimension in this window, granted amounts included; 0 is none.
     fn hard(&self, dimension: &str) -> i64 {
         match self.limit(dimension) {
             0 => 0,
@@ -614,7 +617,7 @@ impl Budget {
         spend::add(&mut self.usage, usage, 1);
     }
 
-    /// A child that was made by its first use is not idle.
+    /// Records a charge, so that a child that was made by its first use does not count as idle.
     fn used_by_charge(&mut self, now: i64) {
         if self.from_template {
             self.used_at = self.used_at.max(now);

@@ -1,7 +1,7 @@
 //! The one encoding of everything stored: msgpack maps with one- or two-letter keys, defaults left out, unknown keys
 //! kept, behind one byte of schema version. Stores treat it as opaque bytes.
 //!
-//! [`document!`](crate::document) declares a struct once and gives it two faces: short keys in the store, its field
+//! [`document!`](crate::document) declares a struct once and gives it two forms: short keys in the store, its field
 //! names in JSON. In the store an unknown key is kept (a newer process wrote it); in JSON it is refused.
 
 use serde::de::DeserializeOwned;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
 
-/// The layout this version writes. It reads every older one: 1 kept no set of holds in an execution.
+/// The layout that this version writes. It reads every older one: in layout 1 an execution had no set of holds.
 pub const SCHEMA: u8 = 2;
 
-/// Keys this version does not know, as a newer version wrote them.
+/// Keys that this version does not know, kept as a newer version wrote them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Vec<(String, rmpv::Value)>);
 
@@ -41,7 +41,7 @@ impl Extra {
 /// The msgpack form of something small that is no document, such as a record of a log. It must hold only types that msgpack
 /// can express.
 pub fn pack(value: &impl Serialize) -> Vec<u8> {
-    // Room for most: a buffer that grows from nothing moves half a dozen times.
+    // Most values fit: a buffer that grows from nothing is copied half a dozen times on its way.
     let mut bytes = Vec::with_capacity(128);
     value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("only types that msgpack can express");
     bytes
@@ -62,7 +62,7 @@ pub trait Document: Serialize + DeserializeOwned {
         decoded(bytes)
     }
 
-    /// Fills in what an older layout did not have.
+    /// Fills in the fields that an older layout did not have.
     fn upgrade(&mut self, _from: u8) {}
 }
 
@@ -90,8 +90,8 @@ pub(crate) fn decoded<D: Document>(bytes: &[u8]) -> Result<D> {
     Ok(document)
 }
 
-/// In the implementation of [`Document`] for a type: its encoding is compiled in core. As a default of the trait it would
-/// be compiled by every crate that reads or writes such documents.
+/// Implements encoding and decoding inside of an implementation of [`Document`], so that they are compiled in core. As
+/// defaults of the trait they would be compiled again by every crate that reads or writes such documents.
 macro_rules! compiled_here {
     () => {
         fn encode(&self) -> Vec<u8> {
@@ -170,7 +170,7 @@ macro_rules! document {
                             if self.readable {
                                 match &*key {
                                     $( stringify!($field) => document.$field = map.next_value()?, )*
-                                    // A newer server wrote the answer.
+                                    // The field is of a newer server; see `is_answer`.
                                     _ if $crate::encoding::is_answer() => {
                                         map.next_value::<serde::de::IgnoredAny>()?;
                                     }
@@ -200,8 +200,8 @@ macro_rules! document {
     (@typed $ty:ty, $default:expr) => { $default };
 }
 
-/// The name of a field, borrowed from where it is read if it stands there as it is. Every document has dozens, and serde's
-/// own `Cow` always makes a copy.
+/// The name of a field, borrowed from the input if it stands there without escapes. Every document has dozens of names,
+/// and serde's own `Cow` always makes a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldName<'de>(pub std::borrow::Cow<'de, str>);
 
@@ -231,13 +231,13 @@ thread_local! {
     static READING_ANSWER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether an answer is being read. Requests are read strictly; answers of a newer server may say more than this version
-/// knows, and that is passed over.
+/// Whether an answer is being read. Requests are read strictly; an answer of a newer server may have fields that this
+/// version does not know, and they are ignored.
 pub fn is_answer() -> bool {
     READING_ANSWER.get()
 }
 
-/// Reads something as an answer.
+/// Runs a function that reads an answer; see [`is_answer`].
 pub fn read_answer<T>(read: impl FnOnce() -> T) -> T {
     struct Before(bool);
     impl Drop for Before {

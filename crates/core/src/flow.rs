@@ -1,5 +1,5 @@
 //! A flow: a graph of executions that live in its partition. The document changes only with the graph, a cancellation
-//! and the end; how far its members are is counted from their index.
+//! and the end; the states of its members are counted from their index.
 
 use std::collections::BTreeMap;
 
@@ -75,12 +75,13 @@ impl MemberCounts {
             let moving = any(&[S::Waiting, S::Delayed, S::Active]);
             return if moving { FlowState::Running } else { FlowState::Blocked };
         }
-        // Where no member was cancelled, members were skipped because of a failure, even if that was replayed since.
+        // If no member was cancelled, the cause of a skipped member is a failure, even if the member that failed was
+        // replayed since.
         if any(&[S::Failed, S::Expired]) || (any(&[S::Skipped]) && !any(&[S::Cancelled])) {
             FlowState::Failed
         } else if any(&[S::Skipped]) || !any(&[S::Completed]) {
-            // Nothing failed, so a cancelled member is why others were skipped. A cancelled member that no other member
-            // needed, such as a loser of a quorum, does not spoil the flow.
+            // Nothing failed, so members were skipped because another one was cancelled. A cancelled member that no
+            // other member needed, such as a loser of a quorum, does not make the flow a cancelled one.
             FlowState::Cancelled
         } else {
             FlowState::Completed
@@ -123,7 +124,7 @@ crate::document! {
         "a" at: i64,
         /// Whether members still have to be told.
         "o" outstanding: bool,
-        /// The members it paused were kept for the retention and are cancelled now.
+        /// The members that it paused were kept for the retention and are being cancelled now.
         "l" lapsed: bool,
     }
 }
@@ -174,9 +175,9 @@ crate::document! {
         "q" kept_ms: Option<i64>,
         /// How long it is kept while it has no members; none where that is the default.
         "d" empty_kept_ms: Option<i64>,
-        /// Its retention is over and its removal has begun, which is not taken back.
+        /// Its retention is over and its removal has begun. A removal is never undone.
         "v" removing: bool,
-        /// It is made step by step: more members may come, so it does not end before it is closed.
+        /// It is built step by step: more members may come, so it does not end before it is closed.
         "o" stays_open: bool,
         /// Since when all members of an open flow have ended; 0 while one has not, or another may come.
         "y" idle_since: i64,
@@ -203,7 +204,7 @@ impl Indexed for Flow {
             entries.push(Entry { index: listing, member: key.clone(), score: self.created_at });
         }
         let cancelled_at = self.cancellation.as_ref().filter(|of| of.outstanding).map(|of| of.at);
-        // A score of its own: a mark that stays where it is would not be noticed anew.
+        // This mark has a score of its own, because a mark whose score does not change is not noticed anew.
         let owed = self.owes_schedule().then_some(self.created_at - 1);
         if let Some(score) = self.removing.then_some(self.created_at).or(cancelled_at).or(owed) {
             entries.push(Entry { index: index::marks(), member: key.clone(), score });
@@ -279,8 +280,8 @@ impl Flow {
         Err(Error::of(Code::IdempotencyConflict).with("flow_id", self.id))
     }
 
-    /// Its state, given its members. Until its end is decided it takes members, and every reader sees it running, also
-    /// in the moment after its last member has ended.
+    /// Its state, given the counts of its members. Until its end is decided it takes members, and every reader sees it
+    /// running, even in the moment after its last member has ended.
     pub fn state(&self, counts: &MemberCounts) -> FlowState {
         match (&self.cancellation, &self.ended) {
             (Some(_), _) => FlowState::Cancelled,
@@ -316,7 +317,7 @@ impl Flow {
         self.cancellation.as_ref().is_none_or(|cancellation| cancellation.policy != CancelFlowPolicy::CancelAll)
     }
 
-    /// Refuses changes of a graph that has ended.
+    /// Refuses to change the graph of a flow that has ended.
     pub fn check_open(&self) -> Result<()> {
         if self.is_terminal() {
             return Err(Error::of(Code::FlowAlreadyTerminal).with("flow_id", self.id));
@@ -324,16 +325,16 @@ impl Flow {
         Ok(())
     }
 
-    /// How long it is kept while it has no members.
+    /// Sets how long it is kept while it has no members.
     pub fn keep_empty_for(&mut self, retention_ms: i64) {
         self.empty_kept_ms = (retention_ms != limits::RETENTION_DEFAULT_MS).then_some(retention_ms);
     }
 
-    /// A member that is about to be taken in wants to be kept this long after the flow's end. All of them go together, so
-    /// the longest counts.
+    /// Notes how long a member that is about to join wants to be kept after the flow's end. All members are removed
+    /// together, so the longest time counts.
     pub fn keep_for(&mut self, retention_ms: Option<i64>) {
         let wanted = retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS);
-        // Members that came before this was written down count as those that asked for nothing.
+        // Members that joined before this field existed count as if they had asked for the default.
         let unknown = (self.node_count > 0).then_some(limits::RETENTION_DEFAULT_MS);
         self.kept_ms = Some(self.kept_ms.or(unknown).map_or(wanted, |kept_ms| kept_ms.max(wanted)));
     }
@@ -351,13 +352,13 @@ impl Flow {
                 if pauses { after(cancellation.at, self.kept_ms) } else { None }
             }
             (None, None) if self.node_count == 0 => after(self.created_at, self.empty_kept_ms),
-            // No caller closed it, and none added a member for as long as it would have been kept.
+            // No caller closed the flow or added a member for as long as the flow would have been kept.
             (None, None) if self.idle_since != 0 => after(self.idle_since, self.kept_ms),
             (None, None) => None,
         }
     }
 
-    /// Brings about what is due: the cancellation of what a cancellation only paused, or the flow's removal.
+    /// Does what is due: cancels the members that an earlier cancellation only paused, or begins the flow's removal.
     pub fn fire(&mut self, now: i64) -> FlowFired {
         if self.next_timer().is_none_or(|at| at > now) {
             return FlowFired::Nothing;
@@ -371,8 +372,8 @@ impl Flow {
         FlowFired::Removing
     }
 
-    /// Takes no more members: the flow ends with its last one. Says whether that was news. A flow that never had a
-    /// member has nothing left to wait for, and ends at once.
+    /// Closes the flow to new members: it ends with its last one. Returns whether this call closed it. A flow that
+    /// never had a member has nothing left to wait for, and ends at once.
     pub fn close(&mut self, now: i64, retention_ms: i64) -> bool {
         if self.is_terminal() || !std::mem::take(&mut self.stays_open) {
             return false;
@@ -385,7 +386,7 @@ impl Flow {
         true
     }
 
-    /// The flow is to be removed before its retention is over: its removal begins.
+    /// Begins the removal before the retention is over.
     pub fn begin_removal(&mut self) -> Result<()> {
         if self.ended.is_none() {
             return Err(Error::of(Code::FlowNotTerminal).with("flow_id", self.id));
@@ -394,12 +395,12 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes in a member; says how many there are.
+    /// Adds a member; returns how many there are.
     pub fn add_member(&mut self) -> Result<u32> {
         self.add_members(1)
     }
 
-    /// Takes in the nodes of a graph at once; says how many members there are.
+    /// Adds all nodes of a graph at once; returns how many members there are.
     pub fn add_members(&mut self, members: u32) -> Result<u32> {
         self.check_open()?;
         let count = self.node_count.saturating_add(members);
@@ -412,14 +413,14 @@ impl Flow {
         Ok(count)
     }
 
-    /// Takes in an edge, if the graph is the one the caller has seen; says the new revision.
+    /// Adds an edge, if the graph is still the one that the caller has seen; returns the new revision.
     pub fn stage_edge(&mut self, expected_graph_revision: Option<u64>) -> Result<u64> {
         self.check_graph(expected_graph_revision)?;
         self.graph_revision += 1;
         Ok(self.graph_revision)
     }
 
-    /// Refuses a graph that has ended, or that is not the one the caller has seen.
+    /// Refuses a flow that has ended, or whose graph is not the one that the caller has seen.
     pub fn check_graph(&self, expected_graph_revision: Option<u64>) -> Result<()> {
         self.check_open()?;
         if let Some(expected) = expected_graph_revision.filter(|expected| *expected != self.graph_revision) {
@@ -430,7 +431,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Cancels it; says whether this call did. A cancelled flow keeps its first policy and reason; a flow that ended
+    /// Cancels it; returns whether this call did. A cancelled flow keeps its first policy and reason; a flow that ended
     /// by itself refuses.
     pub fn cancel(&mut self, policy: CancelFlowPolicy, reason: &str, now: i64) -> Result<bool> {
         text::text("reason", reason)?;
@@ -450,7 +451,7 @@ impl Flow {
         Ok(true)
     }
 
-    /// Every member was told of the cancellation; says whether that was news.
+    /// Notes that every member was told of the cancellation; returns whether this changed anything.
     pub fn finish_cancellation(&mut self) -> bool {
         match &mut self.cancellation {
             Some(cancellation) => std::mem::take(&mut cancellation.outstanding),
@@ -458,8 +459,9 @@ impl Flow {
         }
     }
 
-    /// Ends it if every member has ended, or notes that an open one has nothing to do; says whether that changed it. From now on it and its members are kept for as long as
-    /// the longest of them asks, or for `retention_ms` where no member said anything.
+    /// Ends it if every member has ended, or notes that an open flow is idle; returns whether that changed it. From
+    /// then on the flow and its members are kept for the longest time that a member asks for, or for `retention_ms` if
+    /// no member asks.
     pub fn end(&mut self, counts: &MemberCounts, retention_ms: Option<i64>, now: i64) -> bool {
         let empty = self.node_count == 0 && self.cancellation.is_none();
         if self.stays_open && self.cancellation.is_none() && self.ended.is_none() && !empty && self.all_ended(counts) {
@@ -486,7 +488,7 @@ impl Flow {
         self.schedule.as_ref().is_some_and(|run| run.owes_end)
     }
 
-    /// How it ended, as far as its schedule is concerned; `None` while it has not.
+    /// Its end, in the form that its schedule needs; `None` while it has not ended.
     pub fn run_end(&self) -> Option<RunEnd> {
         self.ended.as_ref().map(|end| match end.state {
             FlowState::Completed => RunEnd::Succeeded,
@@ -495,7 +497,7 @@ impl Flow {
         })
     }
 
-    /// Its retention counts from this instant, and not from its end.
+    /// Lets its retention count from this instant and not from its end.
     pub fn retain_from(&mut self, since: i64, retention_ms: Option<i64>) {
         let since = since.max(self.cancellation.as_ref().map_or(self.created_at, |cancellation| cancellation.at));
         if let Some(end) = &mut self.ended {
@@ -504,14 +506,14 @@ impl Flow {
         }
     }
 
-    /// Whether what it paused is being cancelled. It ends when that is done and not in the middle, because only then it is
-    /// known from when on it has been kept.
+    /// Whether the members that it paused are being cancelled now. It ends only when that is done, because only then is
+    /// it known since when it has been kept.
     pub fn is_lapsing(&self) -> bool {
         self.cancellation.as_ref().is_some_and(|cancellation| cancellation.lapsed && cancellation.outstanding)
     }
 
-    /// A member is replayed, so the flow goes on; says whether it had ended. A cancellation that is still being
-    /// carried out would cancel the member again.
+    /// Reopens the flow because a member is replayed; returns whether it had ended. It refuses while a cancellation is
+    /// being carried out, because that would cancel the member again.
     pub fn reopen(&mut self) -> Result<bool> {
         if self.removing && !planted(Bug::RemovalReopened) {
             let detail = "the flow is being removed";

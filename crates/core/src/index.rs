@@ -1,4 +1,4 @@
-//! Which index entries a document has. They are a pure function of the document and the instant of its lease; a
+//! The index entries of documents. They are a pure function of the document and the instant at which its lease ends; a
 //! commit's index changes are the difference between before and after, so no operation edits an index by hand.
 //!
 //! This module names the indexes; each document says in its own module which entries it has.
@@ -70,11 +70,11 @@ pub mod kind {
     pub const DEPLOYMENT: u8 = b'p';
     /// The merged summary of an attempt's stream.
     pub const SUMMARY: u8 = b'm';
-    /// A frame, which lives in a log; its kind only names it when it cannot be read.
+    /// A frame. It lives in a log and has no key; the kind names it in reports about bytes that cannot be read.
     pub const FRAME: u8 = b'F';
-    /// A record of a journal, which lives in a log; its kind only names it when it cannot be read.
+    /// A record of a journal, which lives in a log; see [`FRAME`].
     pub const STEP: u8 = b'J';
-    /// An audit record, which lives in a log; its kind only names it when it cannot be read.
+    /// An audit record, which lives in a log; see [`FRAME`].
     pub const AUDIT: u8 = b'A';
 }
 
@@ -92,7 +92,7 @@ pub trait Indexed: Document {
     }
 }
 
-/// The lease beside a document: what its guards compare, and whether it holds now.
+/// The lease beside a document: the fence that guards compare, and whether the lease is held now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DocumentLease {
     /// Which lease of the document it is.
@@ -125,7 +125,7 @@ pub fn fair_queue(namespace: &str, lane: &str, kind: &str, route: &str, gate: &s
     IndexName::from_parts(QUEUE_PREFIX, &parts)
 }
 
-/// Where an earlier version put what may be claimed, whatever its kind.
+/// The queue in which an earlier version put executions of every kind.
 pub fn queue_of_any_kind(namespace: &str, lane: &str, route: &str, gate: &str) -> IndexName {
     let parts = [namespace, lane, route, gate].map(str::as_bytes);
     IndexName::from_parts(QUEUE_PREFIX, &parts)
@@ -178,7 +178,7 @@ impl QueueName {
     }
 }
 
-/// The namespace in the name of an index by state, or of a listing; none where it is about all namespaces.
+/// The namespace in the name of an index by state or of a listing; `None` if the index covers all namespaces.
 pub fn namespace_of(name: &IndexName) -> Option<String> {
     let parts = name.parts()?;
     let namespace = match *name.as_bytes().first()? {
@@ -342,7 +342,7 @@ impl Due {
         Entry { index: due(), member: self.member(key), score: at }
     }
 
-    /// The document and the meaning behind a member.
+    /// The document and the subject that a member stands for.
     pub fn parse(member: &Key) -> Option<(Key, Due)> {
         let (last, key) = member.as_bytes().split_last()?;
         let due = match last {

@@ -1,9 +1,9 @@
-//! The journal: what an execution's function has already done, so that calling it again from its first line is
-//! harmless. An entry is known by its name and key, never by its position in the code.
+//! The journal: the record of the steps that an execution's function has done, so that calling the function again from
+//! its first line is harmless. An entry is known by its name and key, never by its position in the code.
 //!
 //! A journal is a log of one generation of the execution. Its records are appended under the fence of the lease alone;
 //! the log gives each its number and its instant. Several records may speak of one entry (`begun`, then `completed`):
-//! the last one is what holds.
+//! the last one holds.
 
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -56,7 +56,7 @@ vocabulary! {
 }
 
 impl StepState {
-    /// Whether the entry stands: its body does not run again.
+    /// Whether the entry has its final state, so that its body does not run again.
     pub const fn is_ended(self) -> bool {
         matches!(self, StepState::Completed | StepState::Failed)
     }
@@ -182,7 +182,7 @@ impl StepEntry {
         .content()
     }
 
-    /// Refuses what is out of bounds or does not go together, by field.
+    /// Refuses values that are out of bounds or contradict each other, and names the field.
     pub fn validate(&self) -> Result<()> {
         step_name(&self.name)?;
         parts::optional(self.key.as_deref(), "key", text::label)?;
@@ -213,8 +213,8 @@ impl StepEntry {
         input_hash(self.input_hash.as_deref())
     }
 
-    /// The record of this entry, and the result's bytes when they are too large for it. The running total is the
-    /// journal's, so the caller fills it in.
+    /// The record of this entry, and the bytes of the result when they are too large for the record. The caller fills
+    /// in the running total, because only it knows the journal.
     pub fn record(&self, fence: &LeaseFence) -> Result<(StepRecord, Option<Bytes>)> {
         let (result, beside) = match self.content()? {
             Some(content) => {
@@ -264,7 +264,7 @@ pub struct StepIdentity {
 crate::newer::open_struct!(StepIdentity);
 
 impl StepIdentity {
-    /// Refuses what no entry can be called.
+    /// Refuses a name, key or number that no entry can have.
     pub fn validate(&self) -> Result<()> {
         step_name(&self.name)?;
         parts::optional(self.key.as_deref(), "key", text::label)?;
@@ -287,7 +287,7 @@ impl StepIdentity {
         }
     }
 
-    /// The entry in one word for people: its name, and its key or number where it has one.
+    /// A short text that names the entry for people: its name, and its key or number where it has one.
     pub fn label(&self) -> String {
         match (&self.key, self.occurrence) {
             (Some(key), _) => format!("{}[{key}]", self.name),
@@ -302,21 +302,21 @@ impl StepIdentity {
         WaitpointId { partition: execution.partition, uuid: self.derive(b"waitpoint", execution, generation) }
     }
 
-    /// The child of this entry: spawning it again finds it.
+    /// The id of this entry's child. It follows from the entry, so that spawning the child again finds it.
     pub fn child_id(&self, execution: &ExecutionId, generation: u32) -> ExecutionId {
         ExecutionId { partition: execution.partition, uuid: self.derive(b"child", execution, generation) }
     }
 
-    /// A UUID for a program that needs one: the same whenever it asks under this name in one generation.
+    /// A UUID for a program: the same whenever the program asks under this name in one generation.
     pub fn uuid(&self, execution: &ExecutionId, generation: u32) -> Uuid {
         self.derive(b"uuid", execution, generation)
     }
 
-    /// A number from 0 up to 1 for a program that needs chance: the same whenever it asks under this name in one
+    /// A random number from 0 up to 1 for a program: the same whenever the program asks under this name in one
     /// generation.
     pub fn random(&self, execution: &ExecutionId, generation: u32) -> f64 {
         let (first_bytes, _) = self.derive(b"random", execution, generation).as_u64_pair();
-        // A double has 53 bits for a fraction, so that neither conversion rounds.
+        // A double has 53 bits for a fraction, so neither conversion rounds.
         (first_bytes >> 11) as f64 / (1_u64 << 53) as f64
     }
 
@@ -401,13 +401,14 @@ impl<'a> NewEntries<'a> {
         self.entries.is_empty()
     }
 
-    /// The records to append, and the results that go beside them by number. `total_bytes` is the journal's size so far.
+    /// The records to append, each with the bytes of its result where these are stored beside the journal.
+    /// `total_bytes` is the journal's size so far.
     pub fn records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
         self.records_within(fence, total_bytes, limits::JOURNAL_ENTRIES_MAX, limits::JOURNAL_MAX_BYTES)
     }
 
-    /// The records that the engine appends by itself. They have a reserve behind the end of the journal, so that a person's
-    /// decision is recorded also where the function has filled its own part.
+    /// The records that the engine appends by itself. They may use a reserve beyond the journal's limits, so that a
+    /// person's decision is recorded even if the function has filled the journal.
     pub fn decided_records(&self, fence: &LeaseFence, total_bytes: u64) -> Result<Vec<NewRecord>> {
         let entries = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
         self.records_within(fence, total_bytes, entries, limits::JOURNAL_MAX_BYTES + limits::JOURNAL_RESERVE_BYTES)
@@ -459,7 +460,7 @@ impl RunNotes {
 }
 
 impl NewRecord {
-    /// Keeps a digest of a result that goes beside the journal, so that it can be compared without being read.
+    /// Keeps a digest of a result that is stored beside the journal, so that it can be compared without being read.
     pub fn digest_result(&mut self) {
         if let Some(bytes) = &self.beside {
             self.record.result_digest = digest16(&[bytes]).to_vec().into();

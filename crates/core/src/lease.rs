@@ -1,4 +1,5 @@
-//! Leases, grants and attempts: which worker runs an execution, under which number, and how that ended.
+//! Leases, grants and attempts: which worker runs an execution, under which attempt number and lease, and how each of
+//! them ended.
 
 use serde::{Deserialize, Serialize};
 

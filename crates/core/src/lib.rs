@@ -1,4 +1,4 @@
-//! FlowFabric's domain: documents, their transitions, and the vocabulary everything else shares.
+//! FlowFabric's domain: documents, their transitions, and the vocabulary that all other crates share.
 //!
 //! This crate is pure. It performs no I/O, reads no clock and draws no randomness: time, ids and random bits come in
 //! as arguments. A transition is a method on a document; it checks its preconditions and either returns a typed

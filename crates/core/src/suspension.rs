@@ -1,5 +1,5 @@
-//! A suspension: what an execution waits for, which signals have counted so far, and what happens when none comes in
-//! time. It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
+//! A suspension: the condition that an execution waits for, the signals that have counted so far, and the behaviour at
+//! the timeout. It is a field of the execution, so it ends exactly once, in the commit that changes the execution.
 
 use crate::answer_schema::AnswerSchema;
 use crate::condition::{Condition, Contributions, SignalFact, TIMEOUT_SIGNAL};
@@ -82,7 +82,7 @@ crate::document! {
     pub struct Suspension {
         /// Its id.
         "i" id: SuspensionId,
-        /// Where its signals arrive, the one whose token was handed out first.
+        /// The waitpoints at which its signals arrive; the first is the one whose token was handed out.
         "w" waitpoints: Vec<WaitpointId>,
         /// The condition it waits for.
         "c" condition: Condition,
@@ -95,7 +95,7 @@ crate::document! {
         "b" behavior: TimeoutBehavior,
         /// Why it was suspended.
         "r" reason: SuspendReason,
-        /// The name that asked for it, as the worker says.
+        /// The name of the requester, as the worker gives it.
         "q" requested_by: String,
         /// Whether an operator may resume it.
         "o" allow_operator_resume: bool = true,
@@ -129,7 +129,7 @@ pub struct NewSuspension {
     pub behavior: TimeoutBehavior,
     /// Why it is suspended.
     pub reason: SuspendReason,
-    /// The name that asked for it, as the worker says; may be empty.
+    /// The name of the requester, as the worker gives it; may be empty.
     pub requested_by: String,
     /// Whether an operator may resume it.
     pub allow_operator_resume: bool,
@@ -151,7 +151,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Refuses what is too long, and a schema that answers cannot be checked against.
+    /// Refuses texts that are too long, and a schema that answers cannot be checked against.
     pub fn validate(&self) -> Result<()> {
         if !self.question.is_empty() {
             text::text("question", &self.question)?;
@@ -168,11 +168,11 @@ impl Ask {
 
 /// The signal by which a person agrees.
 pub const APPROVE: &str = "approve";
-/// The signal by which a person refuses: it ends the suspension whatever else it waits for.
+/// The signal by which a person refuses. It ends the suspension at once, unless the condition itself counts it.
 pub const REJECT: &str = "reject";
 
 impl NewSuspension {
-    /// Refuses what is malformed, too large, or could never end.
+    /// Refuses a request that is malformed or too large, or whose suspension could never end.
     pub fn validate(&self) -> Result<()> {
         self.condition.validate()?;
         self.ask.validate()?;
@@ -215,7 +215,7 @@ impl NewSuspension {
 /// The effect of a signal on a suspension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    /// Nothing: it matches nothing that is still needed.
+    /// None: the condition does not need this signal, or not any more.
     NoOp,
     /// It counts, and more is needed.
     Appended,
@@ -227,7 +227,7 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// The word for it in answers.
+    /// The effect, in the form that answers have.
     pub fn effect(&self) -> SignalEffect {
         match self {
             Delivery::NoOp => SignalEffect::NoOp,
@@ -238,8 +238,9 @@ impl Delivery {
 }
 
 impl Suspension {
-    /// The suspension of a function that is parked on waitpoints, on questions, or on both: the first thing that happens
-    /// ends it. Only the answer ends a question, so an operator may not resume what waits for nothing else.
+    /// The suspension of a function that is parked on waitpoints, on questions, or on both: the first signal or answer
+    /// ends it. Only an answer ends a question, so an operator may not resume a function that waits for nothing but
+    /// questions.
     pub fn of_waits(id: SuspensionId, waitpoints: Vec<WaitpointId>, reason: SuspendReason, now: i64) -> Self {
         let allow_operator_resume = !waitpoints.is_empty();
         Self {
@@ -275,8 +276,8 @@ impl Suspension {
         })
     }
 
-    /// Whether it waits for people: it is in the list of what does. An execution that waits for a budget is not,
-    /// because the budget asks for all of them.
+    /// Whether it waits for people, and so belongs into the list of open questions. An execution that waits for a
+    /// budget's question does not, because the budget asks once for all of them.
     pub fn asks(&self) -> bool {
         if self.reason == SuspendReason::Budget {
             return false;
@@ -289,15 +290,15 @@ impl Suspension {
         self.reason == SuspendReason::Approval || !self.question.is_empty()
     }
 
-    /// Whether a signal is a refusal that ends the suspension, however many agreed. A condition that names the refusal
-    /// counts it itself.
+    /// Whether a signal is a refusal that ends the suspension, however many people agreed. If the condition itself
+    /// names `reject`, the condition decides.
     fn is_refusal(&self, fact: &SignalFact) -> bool {
         self.takes_decisions()
             && fact.name == REJECT
             && !self.condition.required_names().iter().any(|name| name == REJECT)
     }
 
-    /// Refuses an answer that its schema does not allow. A signal that would not count is not looked at, and a refusal
+    /// Refuses an answer that its schema does not allow. A signal that would not count is not checked, and a refusal
     /// needs no content.
     pub fn check_answer(&self, fact: &SignalFact, payload: Option<&[u8]>) -> Result<()> {
         let decides = fact.name == APPROVE || self.is_refusal(fact);
@@ -357,7 +358,7 @@ impl Suspension {
         if self.escalated { BlockingReason::PausedByOperator } else { self.reason.blocking_reason() }
     }
 
-    /// When the timer must look at it. An escalated suspension has no more time to run out of.
+    /// The instant at which the timer must check it. An escalated suspension has no timeout any more.
     pub fn next_timer(&self) -> Option<i64> {
         self.timeout_at.filter(|_| !self.escalated)
     }
@@ -372,7 +373,8 @@ impl Suspension {
         self.escalated = true;
     }
 
-    /// Refuses an operator unless the suspension admits one. After an escalation it always does: it waits for one.
+    /// Refuses an operator unless the suspension allows one. An escalated suspension always does, because it waits for
+    /// an operator.
     pub fn check_operator_resume(&self) -> Result<()> {
         if self.allow_operator_resume || self.escalated {
             return Ok(());

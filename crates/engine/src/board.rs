@@ -1,6 +1,6 @@
-//! The notice board: callers of `wait`, tails of streams, viewers and subscribers, each with what it waits for. One map
-//! for the whole process, fed by hints; a thousand viewers of one stream cost the store nothing while nothing is
-//! written.
+//! The notice board: callers of `wait`, tails of streams, viewers and subscribers wait here, each for a topic. It is
+//! one map for the whole process, fed by hints, so a thousand viewers of one stream cost the store nothing while
+//! nothing is written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ impl Board {
         }
     }
 
-    /// Hints may have been lost: everybody looks.
+    /// Wakes all listeners, because hints may have been lost.
     pub(crate) fn wake_all(&self) {
         for sender in self.topics().values() {
             sender.send_modify(|count| *count += 1);
@@ -54,7 +54,7 @@ impl Board {
 }
 
 impl Listener {
-    /// Ends when something has happened since the last call (or since listening began). Safe to cancel.
+    /// Returns when something has happened since the last call (or since listening began). Safe to cancel.
     pub(crate) async fn changed(&mut self) {
         if let Some(receiver) = self.receiver.as_mut() {
             // The sender lives as long as the board has this listener, so an error cannot occur.

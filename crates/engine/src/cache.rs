@@ -1,7 +1,7 @@
-//! Documents that this engine's own commits left behind, so that later ones need no read.
+//! Caches of documents as this engine's own commits left them, so that later commits need no read.
 //!
-//! A cached copy is never trusted: whatever is decided from it is guarded by its version, and a refusal is decided
-//! again from the store.
+//! A cached copy is never trusted: every decision from it is guarded by its version, and a refusal is decided again
+//! from the store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,17 @@ use ff_core::index::kind;
 use ff_core::{Edge, Key};
 use ff_store::{Fence, StoredDocument, Version};
 
-/// How many executions are kept; past it the oldest goes.
+/// How many executions are kept; beyond that the oldest are dropped.
 const CAPACITY: usize = 20_000;
-/// Of how many executions the downstreams are kept; past it the oldest go.
+/// Of how many executions the downstreams are kept; beyond that the oldest are dropped.
 const DOWNSTREAMS_CAPACITY: usize = 10_000;
-/// How many quotas, concurrency keys and slots are kept; past it the oldest go.
+/// How many quotas, concurrency keys and slots are kept; beyond that the oldest are dropped.
 const ADMISSION_CAPACITY: usize = 20_000;
 /// A document that another engine has changed is read for this long before its copy here is relied upon again.
 const CONTENDED_MS: i64 = 1_000;
-/// Documents that are known to be contended; past it all are forgotten, and each costs a conflict.
+/// How many contended documents are remembered; beyond that all are forgotten, and each costs a conflict.
 const CONTENDED_MAX: usize = 1_000;
-/// Journals whose size is remembered; past it all are forgotten, and the next entry of each costs one read.
+/// How many journals' sizes are remembered; beyond that all are forgotten, and the next entry of each costs one read.
 const SIZES_KEPT: usize = 20_000;
 
 /// An execution as the last commit of this engine left it.
@@ -37,20 +37,20 @@ pub(crate) struct Cached {
 /// Executions whose leases were taken through this engine: their holders' calls commit without a read.
 pub(crate) struct Cache(Mutex<Aged<Cached>>);
 
-/// A few executions that wait for nothing but one other, as the commit left them that made all of them and their flow.
+/// A few executions that wait for nothing but one other, as the commit that created them and their flow left them.
 #[derive(Debug)]
 pub(crate) struct Downstreams {
-    /// Of the flow, of the edges and of the executions: one commit wrote them.
+    /// The version of the flow, the edges and the executions, which one commit wrote.
     pub(crate) version: Version,
     /// Every edge from the upstream, with the execution it leads to.
     pub(crate) all: Vec<(Edge, Arc<Execution>)>,
 }
 
-/// Downstreams of executions, so that the commit that ends one tells those that wait for it.
+/// Downstreams of executions, so that the commit that ends an execution can tell them.
 pub(crate) struct DownstreamCache(Mutex<Aged<Downstreams>>);
 
-/// The documents of admission as the last commit of this engine left them: quotas, concurrency keys and their slots. All
-/// claims under one quota write its document, so that reading it before each write would cost as much as the write.
+/// The documents of admission as the last commit of this engine left them: quotas, concurrency keys and their slots.
+/// All claims under one quota write its document, and reading it before each write would cost as much as the write.
 pub(crate) struct AdmissionCache(Mutex<AdmissionDocuments>);
 
 struct AdmissionDocuments {
@@ -59,7 +59,7 @@ struct AdmissionDocuments {
     contended: BTreeMap<Key, i64>,
 }
 
-/// A map that forgets what is oldest.
+/// A map that forgets its oldest entries.
 struct Aged<V> {
     by_key: BTreeMap<Key, (u64, V)>,
     by_age: VecDeque<(u64, Key)>,
@@ -159,7 +159,7 @@ impl DownstreamCache {
         self.contents().put(upstream, downstreams);
     }
 
-    /// Takes out the downstreams of an execution. A second call finds nothing and has to look in the store.
+    /// Takes the downstreams of an execution out of the cache, so that a second call has to read the store.
     pub(crate) fn take(&self, upstream: &Key) -> Option<Downstreams> {
         self.contents().by_key.remove(upstream).map(|(_, downstreams)| downstreams)
     }
@@ -186,7 +186,7 @@ impl AdmissionCache {
         matches!(key.kind(), kind::QUOTA | kind::CONCURRENCY_KEY | kind::SLOT)
     }
 
-    /// The document, unless others change it, too.
+    /// The document, unless other engines change it, too.
     pub(crate) fn get(&self, key: &Key, now_ms: i64) -> Option<StoredDocument> {
         let contents = self.contents();
         if contents.contended.get(key).is_some_and(|until| now_ms < *until) {
@@ -208,7 +208,7 @@ impl AdmissionCache {
         }
     }
 
-    /// A commit found the document changed by another.
+    /// Notes that another engine has changed the document.
     pub(crate) fn contended(&self, key: &Key, now_ms: i64) {
         let mut contents = self.contents();
         contents.documents.by_key.remove(key);
@@ -227,7 +227,7 @@ impl AdmissionCache {
     }
 }
 
-/// How large the journals are that this engine wrote to last, so that the limit is held without a read.
+/// The sizes of the journals that this engine wrote to last, so that their limit is checked without a read.
 #[derive(Default)]
 pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
 

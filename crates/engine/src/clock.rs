@@ -2,15 +2,15 @@
 //! itself inside the commit.
 //!
 //! The nodes of a store need not agree on the time, so there is one estimate for each clock that
-//! [`Store::clock_of`](ff_store::Store::clock_of) names, and what was learnt of one is never used for another.
+//! [`Store::clock_of`](ff_store::Store::clock_of) names, and an answer of one clock is never used for another.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::env::Env;
 
-/// How long an answer counts. An answer says least about the time that the store was on its way, so the quickest one
-/// of a while is the best; but the clocks of two machines drift apart, so it must not count forever.
+/// How long an answer counts. The time that an answer spent on its way is unknown, so the quickest answer of a while is
+/// the most exact. But the clocks of two machines drift apart, so it must not count forever.
 const WINDOW_US: i64 = 5_000_000;
 /// An estimate that turned out too high waits for the store to catch up, so that time never goes back. A store that is
 /// behind by more than this has stepped back itself: its time is followed, or everything here would be early for long.
@@ -30,7 +30,8 @@ struct Estimate {
     highest_us: i64,
     previous_us: i64,
     window_began_us: i64,
-    /// When an answer came that made the estimate higher: one that was asked for before that says nothing against it.
+    /// The arrival of the answer that raised the estimate. An answer to a question that was sent before that cannot
+    /// lower it.
     raised_us: i64,
     /// The latest time given out.
     latest_us: i64,

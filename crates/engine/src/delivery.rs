@@ -1,7 +1,7 @@
-//! Webhooks on their way: deliveries are claimed from a lane of the rooms's own, signed, handed to a courier, and completed
+//! Sends webhooks: deliveries are claimed from a lane of the engine's own, signed, handed to a courier, and completed
 //! or failed like any other task. Retries, backoff and the end after too many of them are those of executions.
 //!
-//! The rooms has no network: a program brings the [`Courier`]. Without one, deliveries wait for a server that has one.
+//! The engine has no network: a program brings the [`Courier`]. Without one, deliveries wait for a server that has one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! The dispatch of news: commits of this engine and hints of others go to the board, the scheduler, the timers, the
-//! resolver and the subscriptions.
+//! The listener of the transactor: tells the board, the scheduler, the timers, the resolver and the subscriptions of
+//! this engine's commits and of other engines' hints.
 
 use std::sync::{Arc, Mutex};
 
@@ -56,7 +56,7 @@ impl Dispatch {
         }
     }
 
-    /// Hints may have been lost: whatever was known may have changed.
+    /// Lets all services look at everything, because hints may have been lost.
     fn resync(&self) {
         self.transactor.cache().clear();
         self.transactor.downstreams().clear();
@@ -89,7 +89,7 @@ impl Dispatch {
                         self.subscriptions.state.note(partition);
                     }
                 }
-                // The engine that left it has no resolver of its own.
+                // The engine that left the mark has no resolver of its own.
                 Item::Mark(key) if self.servers.rank(partition) == 0 => {
                     self.resolver.resolve_soon(partition, key.clone());
                 }
@@ -105,7 +105,7 @@ impl Dispatch {
         match key.kind() {
             kind::SERVER => self.servers.look_again(),
             kind::SUBSCRIPTION => self.subscriptions.state.look_again(),
-            // A lane that gives out work again has people waiting for it.
+            // The lane may give out work again, so the claims that wait must look.
             kind::LANE => self.scheduler.ready().wake_all(),
             _ => {}
         }
@@ -143,7 +143,8 @@ impl Listener for Dispatch {
         if let Some(flow) = flow {
             self.scheduler.flow_created(flow, version);
         }
-        // Noted before the commit as well, but what was due first may have fired since, and found no trace of this.
+        // The instant was noted before the commit, too, but a timer that fired in between may have replaced it without
+        // seeing this entry.
         if let Some(at) = due {
             self.transactor.due().note(partition, at);
         }
@@ -159,7 +160,8 @@ impl Listener for Dispatch {
         }
     }
 
-    /// A hint that proves wrong costs a look; a missing one leaves work lying until the next sweep.
+    /// Acts as if the commit had been applied: a wrong hint costs one look, but a missing one leaves work lying until
+    /// the next sweep.
     fn perhaps_applied(&self, applied: PerhapsApplied<'_>) {
         // It is not known whether other engines were told what is due.
         let others = applied.items.iter().filter(|item| !matches!(item, Item::Due(_)));

@@ -1,5 +1,5 @@
-//! The `due` indexes as this engine knows them: when something is due in each partition, what the other engines were
-//! told of it, and which of them is waited for. Transactions write it down; the timers act on it.
+//! The `due` indexes as this engine knows them: when something is due in each partition, which instants the other
+//! engines were told of, and which of them this engine waits for. Transactions note instants; the timers act on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ pub(crate) const RANK_STEP_MS: i64 = 300;
 pub(crate) const RANK_MAX: i64 = 3;
 /// An engine that fired in another's place does not wait for that one for this long.
 pub(crate) const MISSED_MS: i64 = 5_000;
-/// After trouble with the store, try again this much later.
+/// The pause before the next try after an error of the store.
 pub(crate) const RETRY_MS: i64 = 500;
 
 /// The `due` indexes as this engine knows them.
@@ -33,7 +33,7 @@ pub(crate) struct DueTimes {
 }
 
 impl DueTimes {
-    /// Something in a partition is due at this instant.
+    /// Notes that something in a partition is due at this instant.
     pub(crate) fn note(&self, partition: Partition, at: i64) {
         let mut next = self.next();
         let known = next.entry(partition).or_insert(i64::MAX);
@@ -62,7 +62,7 @@ impl DueTimes {
         }
     }
 
-    /// The engines ranked before this one did not fire what was due in a partition.
+    /// Notes that the engines ranked before this one did not fire a due entry of a partition.
     pub(crate) fn missed(&self, partition: Partition, now: i64) {
         self.missed.lock().expect("no holder of this lock panics").insert(partition, now + MISSED_MS);
     }
@@ -86,31 +86,31 @@ impl DueTimes {
         self.left.lock().expect("no holder of this lock panics").remove(&partition).unwrap_or_default()
     }
 
-    /// Others come before this engine now.
+    /// Forgets which engines did not fire, because the ranks have changed.
     pub(crate) fn ranks_changed(&self) {
         self.missed.lock().expect("no holder of this lock panics").clear();
         self.wake.notify_one();
     }
 
-    /// Time has moved.
+    /// Wakes the timers, because a test clock has moved.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Look at every partition now.
+    /// Starts a quick sweep of every partition.
     pub(crate) fn sweep_now(&self) {
         self.sweep.notify_one();
     }
 
-    /// When this engine has to fire next, which need not be what is due first: others fire before it there. Partitions
-    /// that are busy come after.
+    /// The next instant at which this engine has to fire. It need not be the first instant that is due, because other
+    /// engines are ranked first in some partitions. Busy partitions are left out.
     pub(crate) fn earliest(&self, busy: &BTreeSet<Partition>, delay: impl Fn(Partition) -> i64) -> Option<i64> {
         let next = self.next();
         let idle = next.iter().filter(|(partition, _)| !busy.contains(*partition));
         idle.map(|(partition, at)| at.saturating_add(delay(*partition))).min()
     }
 
-    /// Forgets what was known of a partition that is not busy, because it is about to be looked at.
+    /// Takes the instants of partitions that are due and not busy, because they are about to be read.
     pub(crate) fn take_due(
         &self,
         now: i64,

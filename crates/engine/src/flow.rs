@@ -56,7 +56,7 @@ pub(crate) fn counts(answers: impl IntoIterator<Item = Answer>) -> MemberCounts 
     PublicState::ALL.iter().copied().zip(counted).collect()
 }
 
-/// Ends a flow whose members have all ended; says whether it did. The flow is saved by the caller.
+/// Ends a flow whose members have all ended; returns whether it did. The caller saves the flow.
 pub(crate) async fn end_if_complete(tx: &mut Tx<'_>, flow: &mut Flow) -> Result<bool> {
     let answers = tx.read(count_queries(&flow.id)).await?;
     let retention_ms = tx.transactor.options().retention_ms;
@@ -127,8 +127,8 @@ pub(crate) struct Applied {
     pub(crate) cancel_siblings: bool,
 }
 
-/// Brings an ended upstream to bear on an applied edge and its child, both of which the caller saves. Counters change
-/// if and only if the edge does. Says nothing when the edge was not waiting.
+/// Applies the end of an upstream to an edge and its child, both of which the caller saves. Counters change if and only
+/// if the edge does. Returns `None` if the edge was not waiting.
 pub(crate) fn resolve_edge(
     edge: &mut Edge,
     upstream: &Execution,
@@ -153,10 +153,11 @@ pub(crate) fn resolve_edge(
     Ok(Some(Applied { cancel_siblings: wants_siblings_cancelled(child) }))
 }
 
-/// Tells the end of an execution to those that wait for nothing else, in the commit that ends it. That takes no read: their
-/// documents are as the commit left them that created the graph, and their versions are guarded. So is that of the flow,
-/// which changes with every edge: there are no others. Where that does not hold any more, the commit meets a conflict, and
-/// its next try leaves a mark for the resolver instead, as it does where less is known or more is to be done.
+/// Tells the end of an execution to the downstreams that wait for nothing else, in the commit that ends it. That takes
+/// no read: the downstreams are known as the commit that created the graph left them, and their versions are guarded.
+/// The flow's version is guarded, too; it changes with every edge, so there are no other downstreams. If any of this
+/// has changed, the commit meets a conflict, and its next try leaves a mark for the resolver instead, as it does if
+/// less is known or more is to be done.
 pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
     let Some(flow) = upstream.flow.filter(|_| upstream.owes_resolution && !tx.is_repeat()) else { return };
     let Some(known) = tx.transactor.downstreams().take(&upstream.key()) else { return };
@@ -165,7 +166,7 @@ pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
         let (mut resolved, mut freed) = (edge.clone(), Execution::clone(child));
         let mut effects = Effects::default();
         let decided = resolve_edge(&mut resolved, upstream, &mut freed, tx.now, &mut effects);
-        // One that lives on also keeps the flow from ending here.
+        // A downstream that lives on also keeps the flow from ending here.
         if !matches!(decided, Ok(Some(Applied { cancel_siblings: false }))) || freed.is_terminal() {
             return;
         }
@@ -252,13 +253,13 @@ pub(crate) async fn other_downstreams(
     }
 }
 
-/// Whether a downstream still needs its upstreams. One whose join is decided does not.
+/// Whether a downstream still needs its upstreams; it does not if its join is decided.
 pub(crate) fn needs_upstreams(downstream: &Execution) -> bool {
     let decided = downstream.join.as_ref().is_some_and(|join| join.state() != JoinState::Waiting);
     !downstream.is_terminal() && !decided
 }
 
-/// Cancels an execution on behalf of its flow; says whether it was alive. The caller saves it.
+/// Cancels an execution on behalf of its flow; returns whether it was alive. The caller saves it.
 pub(crate) async fn cancel_member(
     tx: &mut Tx<'_>,
     execution: &mut Execution,
@@ -292,8 +293,8 @@ pub(crate) fn connect(
     Ok(edge)
 }
 
-/// Cancels upstreams that a child's decided join no longer needs, as many as one commit may hold. The others go when
-/// the next of them ends. `fresh` are upstreams whose edges this very commit makes.
+/// Cancels upstreams that a child's decided join no longer needs, as many as one commit may hold. The rest are
+/// cancelled when the next of them ends. `fresh` are upstreams whose edges this very commit makes.
 pub(crate) async fn cancel_siblings(tx: &mut Tx<'_>, child: &Execution, fresh: &[ExecutionId]) -> Result<()> {
     if !wants_siblings_cancelled(child) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Requests that change one hot document. Requests that arrive while a commit is under way share the next one; each
-//! gets its own answer. The number of commits then grows with time, not with the number of requests.
+//! Groups requests that change one hot document. Requests that arrive while a commit is under way share the next one;
+//! each gets its own answer. The number of commits then grows with time, not with the number of requests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -28,8 +28,9 @@ impl<R, T> Default for Groups<R, T> {
 }
 
 impl<R, T> Groups<R, T> {
-    /// Queues a request and waits for its answer. The first in a queue has it served until it is empty; that must
-    /// happen in a task of its own, so that a caller that goes away takes no other request with it.
+    /// Queues a request and waits for its answer. The first request of a queue calls `serve`, which must start a task
+    /// that serves the queue until it is empty. It must be a task of its own, so that a caller that goes away does not
+    /// end the requests of others.
     pub(crate) async fn ask(&self, name: Name, request: R, serve: impl FnOnce(Name)) -> Result<T> {
         let (answered, first) = self.queue(&name, request);
         if first {
@@ -45,7 +46,7 @@ impl<R, T> Groups<R, T> {
         }
     }
 
-    /// Says whether the sender must see to the queue.
+    /// Also returns whether the sender must have the queue served.
     fn queue(&self, name: &Name, request: R) -> (oneshot::Receiver<Result<T>>, bool) {
         let (answer, answered) = oneshot::channel();
         let mut groups = self.0.lock().expect("no holder of this lock panics");
@@ -61,8 +62,8 @@ impl<R, T> Groups<R, T> {
         }
     }
 
-    /// The next requests to commit; with none left the queue is closed. Tasks that are ready to run may ask first: many
-    /// are woken by one answer, and come one after the other.
+    /// The next requests to commit; if there are none, the queue is closed. It first lets other tasks that are ready
+    /// run, because one answer may wake many callers that ask again one after the other.
     pub(crate) async fn next(&self, name: &Name) -> Vec<Waiting<R, T>> {
         env::let_others_run().await;
         self.take(name)
@@ -80,8 +81,8 @@ impl<R, T> Groups<R, T> {
     }
 }
 
-/// Gives every caller of a group the outcome of its request, or all of them why there is none. The effect of a request
-/// stands also where its caller no longer waits.
+/// Gives every caller of a group the outcome of its request, or the error to all of them. A request has its effect even
+/// if its caller no longer waits.
 pub(crate) fn answer<T>(waiting: Vec<oneshot::Sender<Result<T>>>, outcome: Result<Vec<Result<T>>>) {
     let answers: Vec<Result<T>> = match outcome {
         Ok(answers) => answers,

@@ -1,5 +1,5 @@
-//! Hints between the engines of a deployment: that something may be worth a look. Nothing depends on a hint arriving; a
-//! sweep finds what a lost one missed.
+//! Hints between the engines of a deployment: each says that something may be worth a look. Nothing depends on a hint
+//! arriving; a sweep finds the work of a lost one.
 
 use bytes::Bytes;
 use ff_core::gate::Gate;
@@ -44,7 +44,7 @@ impl Message {
         ff_core::encoding::pack(self).into()
     }
 
-    /// How the messages of an engine begin: its own come back to it, and are recognised without being read.
+    /// The first bytes of an engine's messages, by which the engine recognises its own messages without decoding them.
     pub(crate) fn beginning(origin: CommandId) -> Bytes {
         let empty = Self { origin, items: Vec::new() }.encode();
         empty.slice(..empty.len() - 1)

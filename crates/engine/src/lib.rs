@@ -1,4 +1,5 @@
-//! FlowFabric's engine.
+//! FlowFabric's engine: runs operations as transactions on a store, hands out work, and brings about everything that
+//! follows from time and from ends.
 //!
 //! [`Engine::call`] carries out any operation of [`ff_core::op`] in process. Underneath, an operation is an optimistic
 //! transaction on one partition; beside it run the scheduler, the timers, the resolver and the reconcilers.

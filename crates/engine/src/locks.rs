@@ -1,5 +1,5 @@
-//! Locks by name, held across awaits: contenders for one hot document queue up inside the process instead of fighting
-//! with commits. They only save work; the commits' guards are what keeps documents right.
+//! Locks by name, held across awaits: contenders for one hot document queue up inside the process instead of causing
+//! conflicts. They only save work; correctness rests on the guards of commits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ impl Locks {
     /// Waits for its turn at a document.
     pub(crate) async fn take(&self, partition: Partition, key: Key) -> Turn<'_> {
         let name = (partition, key);
-        // The turn exists before the wait, so that one that is given up leaves nothing behind.
+        // The turn exists before the wait, so that a wait that is cancelled leaves nothing behind.
         let mut turn = Turn { locks: self, name, held: None };
         let lock = Arc::clone(self.names().entry(turn.name.clone()).or_default());
         turn.held = Some(lock.lock_owned().await);

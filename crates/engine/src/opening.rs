@@ -1,4 +1,4 @@
-//! Gates that open: what a document that refused work remembers about it, and what is let in when it has room again.
+//! Gates that open: a document that refused work remembers where it is parked, and lets it in when there is room again.
 
 use ff_core::budget::{Amounts, Budget};
 use ff_core::gate::Parked;
@@ -6,10 +6,10 @@ use ff_core::quota::QuotaPolicy;
 use ff_core::{Partition, PartitionConfig};
 use serde::{Deserialize, Serialize};
 
-/// A gate that has opened: where something waits for it, and how much of it can run.
+/// A gate that has opened: the partitions in which executions wait for it, and how many of them can run.
 ///
-/// Kept with the answer to the command that opened it, so that a repeat of the command lets in what the first one would
-/// have.
+/// It is kept with the answer to the command that opened the gate, so that a repeat of the command lets in the same
+/// executions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {
     #[serde(with = "places")]
@@ -22,7 +22,7 @@ pub(crate) struct Opened {
     pub(crate) awaited: Amounts,
 }
 
-/// Executions wait in flow partitions only, so that a number is a place.
+/// Serialises places as numbers: executions wait in flow partitions only.
 mod places {
     use ff_core::Partition;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -38,12 +38,12 @@ mod places {
 }
 
 impl Opened {
-    /// The same places, for so many times as many.
+    /// The same places, for a multiple of the count.
     pub(crate) fn times(self, times: u64) -> Self {
         Self { count: self.count.saturating_mul(times), ..self }
     }
 
-    /// Takes over the memory of a gate that admits this many.
+    /// Takes the recorded places of a gate that admits this many, which forgets them.
     pub(crate) fn take<G: GateDocument>(gate: &mut G, count: u64, config: &PartitionConfig) -> Self {
         let given_back = gate.given_back();
         let parked = gate.parked();
@@ -72,9 +72,9 @@ pub(crate) trait GateDocument: ff_core::Indexed {
     fn await_room(&mut self, _: &Amounts) -> bool {
         false
     }
-    /// Some of those that wait are left, the smallest of them perhaps with these estimates.
+    /// Notes that executions are left waiting, the smallest of them perhaps with these estimates.
     fn await_all(&mut self, _: &Amounts) {}
-    /// Forgets the estimates that are waited with: those that still do not fit are told anew.
+    /// Takes the noted estimates, which the gate forgets; executions that still do not fit note theirs anew.
     fn take_awaited(&mut self) -> Amounts {
         Amounts::new()
     }

@@ -11,10 +11,11 @@ use ff_store::{Answer, Fence, Query};
 use crate::renewal::Renew;
 use crate::transaction::{Command, Transactor, Tx};
 
-/// Registrations remembered; past it all are forgotten and read again.
+/// How many registrations are remembered; beyond that all are forgotten and read again.
 const CAPACITY: usize = 10_000;
 
-/// A count of leases is added to for this long: the worker may also talk to other servers.
+/// For how long a count of leases is kept up to date by adding and subtracting. After that it is counted anew, because
+/// the worker may also talk to other servers.
 const COUNT_LASTS_MS: i64 = 1_000;
 
 /// The registry of worker processes.
@@ -32,7 +33,8 @@ pub(crate) struct HeldLeases {
     pub(crate) leases: u64,
 }
 
-/// Leases as they were counted, and what the worker's exchanges with this engine took and ended since.
+/// The leases of a worker as they were counted, corrected by those that its exchanges with this engine took and ended
+/// since.
 struct CountedLeases {
     held: HeldLeases,
     counted_at: i64,
@@ -69,12 +71,12 @@ impl Registry {
         Self { transactor, sessions: Arc::default(), held: Arc::default() }
     }
 
-    /// The next heartbeat of a registration reads it.
+    /// Forgets a registration, so that its next heartbeat reads it.
     pub(crate) fn forget(&self, key: &Key) {
         self.sessions.forget(key);
     }
 
-    /// Registers a process, or replaces what it said before.
+    /// Registers a process, or replaces its earlier registration.
     pub(crate) async fn register(&self, registration: Registration) -> Result<(Worker, i64)> {
         let command = self.transactor.fresh_command();
         let (worker, until) = self.transactor.transact(Partition::SYSTEM, command, &Register { registration }).await?;
@@ -82,7 +84,7 @@ impl Registry {
         Ok((worker, until))
     }
 
-    /// Keeps a registration alive; says until when.
+    /// Keeps a registration alive; returns until when.
     pub(crate) async fn keep_registration(&self, namespace: &str, instance_id: &str, nonce: &str) -> Result<i64> {
         let key = Worker::key_of(namespace, instance_id);
         if let Some((epoch, ttl_ms)) = self.sessions.get(&key)
@@ -144,12 +146,13 @@ impl Registry {
         counts.insert(key, CountedLeases { held, counted_at: now });
     }
 
-    /// Whether the worker had no room when this engine last knew.
+    /// Whether the worker had no room according to the last count.
     pub(crate) fn was_full(&self, key: &Key) -> bool {
         self.held().get(key).is_some_and(|count| count.held.leases >= count.held.capacity)
     }
 
-    /// Adds what an exchange ended and took. Says whether the worker has room for it, as far as a count can still tell.
+    /// Corrects the count by the leases that an exchange ended and took. Returns whether the worker has room for them;
+    /// false if there is no recent count.
     pub(crate) fn has_room(&self, key: &Key, ended: usize, taken: usize, now: i64) -> bool {
         let mut counts = self.held();
         let Some(count) = counts.get_mut(key) else { return false };

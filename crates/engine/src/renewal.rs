@@ -1,7 +1,7 @@
 //! Renewing leases: all leases of one partition in one commit call, each an independent batch with its own outcome.
 //!
-//! A renewal moves only the instant beside the document, under the fence and while the lease lives. It is decided by
-//! the store; this module explains what the store refused.
+//! A renewal moves only the instant beside the document, under the fence and while the lease lives. The store decides
+//! it; this module finds the reason of a refusal.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use crate::env;
 use crate::transaction::{Command, Transactor, Tx};
 use crate::visibility::{check_reachable, not_found};
 
-/// A partition that takes longer has its leases answered as failed, so that it does not hold up those of the others until
-/// their worker gives up on all of them.
+/// The time limit for one partition. After it, the renewals there are answered as failed, so that a slow partition does
+/// not hold up the renewals of the others until their worker gives up all of them.
 const PATIENCE_MS: i64 = 3_000;
 
 /// An execution as it was read, if it is there.
 type Found = Result<Option<Execution>>;
 
 impl Transactor {
-    /// Renews each lease on its own, and says of each what became of it, in order.
+    /// Renews each lease on its own, and returns the outcome of each, in order.
     pub(crate) async fn renew_all(&self, caller: &Caller, leases: &[Renewal]) -> Vec<RenewalOutcome> {
         let mut outcomes: BTreeMap<usize, RenewalOutcome> = BTreeMap::new();
         let mut groups: BTreeMap<Partition, Vec<(usize, &Renewal)>> = BTreeMap::new();
@@ -78,13 +78,13 @@ impl Transactor {
         outcomes
     }
 
-    /// The TTL to renew by, when the engine knows the lease: the caller's wish, or what it had before.
+    /// The TTL of the renewal, if the engine knows the lease: the one that the caller asks for, or the lease's own.
     fn cached_ttl(&self, caller: &Caller, renewal: &Renewal) -> Option<i64> {
         let cached = self.cache().get(&Execution::key_of(&renewal.execution_id))?;
         judge(caller, renewal, Some(&cached.execution)).ok()
     }
 
-    /// The executions, each readable or not by itself: one that is not costs the others nothing.
+    /// Reads the executions. One that cannot be decoded is an error of its own and does not affect the others.
     async fn look_up(&self, partition: Partition, renewals: &[(usize, &Renewal)]) -> Result<Vec<Found>> {
         if renewals.is_empty() {
             return Ok(Vec::new());
@@ -143,7 +143,7 @@ impl Transactor {
         outcomes
     }
 
-    /// The store said no; the documents say why.
+    /// Finds the reasons of refused renewals in the documents.
     async fn explain_refusals(
         &self,
         caller: &Caller,
@@ -160,7 +160,7 @@ impl Transactor {
             let judged = judged.and_then(|found| judge(caller, renewal, found.as_ref()));
             let outcome = match (judged, conflict.why) {
                 (Err(outcome), _) => *outcome,
-                // It ran out and its timer has not fired yet.
+                // The lease ran out and its timer has not fired yet.
                 (Ok(_), ConflictReason::LeaseOver(at)) => {
                     lost(renewal, LeaseLoss::Expired, Error::of(Code::LeaseExpired).with("ended_at", at))
                 }
@@ -172,7 +172,7 @@ impl Transactor {
     }
 }
 
-/// Whether a document grants a renewal, and for how long; otherwise why not.
+/// Whether a document allows a renewal, and for how long; otherwise the reason why not.
 fn judge(caller: &Caller, renewal: &Renewal, found: Option<&Execution>) -> Result<i64, Box<RenewalOutcome>> {
     let not_there = || Box::new(lost(renewal, LeaseLoss::NotFound, not_found(&renewal.execution_id)));
     let execution = found.ok_or_else(not_there)?;
@@ -200,7 +200,7 @@ fn failed(renewal: &Renewal, error: Error) -> RenewalOutcome {
     RenewalOutcome::Failed { execution_id, lease_id, error }
 }
 
-/// Moves the instant beside a document; the document itself is not even read.
+/// Moves the instant beside a document, without reading the document.
 pub(crate) struct Renew {
     pub(crate) key: Key,
     pub(crate) fence: Fence,

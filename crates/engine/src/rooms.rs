@@ -1,4 +1,5 @@
-//! The rooms of the engine, as its verbs are given them. It has no behaviour of its own, and nothing below the verbs knows it.
+//! The handles of the engine's services, in one struct that the verbs in `op` are given. It has no behaviour of its
+//! own, and nothing below the verbs knows it.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::system::SystemDocuments;
 use crate::timers::Timers;
 use crate::transaction::Transactor;
 
-/// The rooms that verbs work with. The transactor and the scheduler of a call with several parts gather its commits;
+/// The services that verbs work with. The transactor and the scheduler of a call with several parts gather its commits;
 /// those of a clone do not.
 #[derive(Clone)]
 pub(crate) struct Rooms {

@@ -1,18 +1,20 @@
-//! The servers of a deployment. Each registers in the system partition and lives by heartbeats; for each partition
-//! they are ranked by rendezvous hashing, so that one of them acts first and the others are there if it does not.
+//! The servers of a deployment. Each registers in the system partition and keeps its registration by heartbeats. For
+//! each partition they are ranked by rendezvous hashing, so that one of them acts first and the others act if it does
+//! not.
 //!
 //! A heartbeat is one request: it renews the server's own registration and removes each registration that it watches,
 //! if that has run out. The store refuses a removal with the instant at which the other's registration ends, so a
-//! server knows when to look next, and one that was killed is noticed by all at the end of its registration. The work
-//! it left lying may be anywhere: its hints were lost with it. So whenever a server goes, the others look at everything
-//! once.
+//! server knows when to look next, and one that was killed is noticed by all at the end of its registration. Its
+//! unfinished work may be in any partition, because its hints were lost with it. So whenever a server goes, the others
+//! look at everything once.
 //!
-//! Ranks matter only among several. A server that sees no other registers for a long time and then writes nothing:
-//! an idle deployment of one costs its store no commits. Others pass over such a long registration when they rank, so
-//! the trace of a server that died alone delays nothing; one that lives learns of them by their hint or its next look,
-//! and heartbeats from then on. Until it does both act first, which is safe: every action is guarded.
+//! Ranks matter only among several. A server that sees no other registers for a long time and then writes nothing: an
+//! idle deployment of one costs its store no commits. Other servers ignore such a long registration when they rank, so
+//! the registration of a server that died alone delays nothing. A lone server that lives learns of the others by their
+//! hint or at its next look, and heartbeats from then on. Until then both it and another server act as the first, which
+//! is safe because every action is guarded.
 //!
-//! Cost: half a request a second for each server among several, and none for one that is alone but for a look in 20 s.
+//! Cost: half a request a second for each server among several; one read in 20 s for a server that is alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,24 +32,24 @@ use crate::ranks::Ranks;
 use crate::renewal::Renew;
 use crate::transaction::{Command, Transactor, Tx};
 
-/// Between two heartbeats of a server among several.
+/// The time between two heartbeats of a server among several.
 const BEAT_MS: i64 = 2_000;
 /// A server among several that was not heard of for this long is gone.
 const TTL_MS: i64 = 2 * BEAT_MS;
-/// Between two looks at the whole list of servers, for those whose appearance was not heard of.
+/// The time between two reads of the whole list of servers, which find servers whose hint was lost.
 const LOOK_MS: i64 = 20_000;
 /// The least time between two heartbeats, however the clocks of this process and of the store differ.
 const BEAT_MIN_MS: i64 = 100;
-/// For this long after the end of a registration, as far as this process knows the store's time, it is looked whether
-/// the store agrees.
+/// For this long after the estimated end of a registration, the server checks whether the store agrees that it has
+/// ended.
 const ENDED_MS: i64 = 1_000;
-/// After trouble with the store a heartbeat is tried again this much later.
+/// The pause before a heartbeat that failed is tried again.
 const RETRY_MS: i64 = 500;
 /// How long the registration of a server that is alone lasts.
 const LONE_TTL_MS: i64 = 86_400_000;
 /// A server that does not answer the appearance of another for this long died alone.
 const ANSWER_MS: i64 = TTL_MS;
-/// Servers one deployment is shared out among; more may run, and act as if they came last.
+/// Servers that are ranked in one deployment; further ones may run, and act as if they came last.
 const SERVERS_MAX: usize = 1_000;
 /// Other servers that one server watches. Each is watched by as many.
 const WATCHED_MAX: usize = 16;
@@ -65,7 +67,7 @@ pub(crate) struct Servers {
 #[derive(Default)]
 struct Ranking {
     ranks: Ranks,
-    /// These are kept for `get_deployment`, which then costs the store nothing.
+    /// The servers that are alive. They are kept for `get_deployment`, which then costs the store nothing.
     known: Mutex<Vec<Server>>,
     changed: Notify,
 }
@@ -131,7 +133,7 @@ impl Watch {
         if self.registered.others.is_empty() {
             return (self.look_at - now).max(0);
         }
-        // A registration that ended long ago was not this server's to remove, or it would be gone.
+        // A registration that ended long ago is watched by another server; otherwise this one would have removed it.
         let ends = self.registered.others.values().map(|other| other.until - store_now + 1);
         let ends = ends.filter(|left| *left > -ENDED_MS).map(|left| now + left).min();
         let silent = self.lone_since.values().map(|since| since + ANSWER_MS).min();
@@ -160,7 +162,7 @@ impl Servers {
         &self.transactor
     }
 
-    /// The list of servers may have changed.
+    /// Makes the service read the list of servers again, because it may have changed.
     pub(crate) fn look_again(&self) {
         self.ranking.changed.notify_one();
     }
@@ -244,7 +246,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Looks at the whole list, and says that this server is there, as far as others need to know.
+    /// Reads the whole list, and announces this server if others need to know of it.
     async fn look(&self, watch: &mut Watch) -> Result<()> {
         let registered = self.registered_servers().await?;
         let now = self.transactor.now();
@@ -277,8 +279,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Renews this server's registration and removes those it watches that have run out, in one request. Says whether the
-    /// list must be looked at.
+    /// Renews this server's registration and removes those it watches that have run out, in one request. Returns
+    /// whether the list must be read again.
     async fn beat(&self, watch: &mut Watch) -> Result<bool> {
         self.dismiss_silent(watch).await?;
         let own = self.server_id();
@@ -316,7 +318,7 @@ impl Servers {
         Ok(look)
     }
 
-    /// Ranks this server among those that are left, and has everything looked at once if some have gone.
+    /// Ranks this server among those that are left, and starts a look at everything if some have gone.
     fn part_with(&self, gone: &[&String], watch: &mut Watch) {
         for server_id in gone {
             tracing::info!(server_id, "another server has gone; looking at everything it may have left");
@@ -365,7 +367,7 @@ impl Servers {
         }
     }
 
-    /// Says goodbye, so that others take over at once.
+    /// Removes this server's registration, so that others take over at once.
     pub(crate) async fn leave(&self) {
         if !self.transactor.options().services {
             return;

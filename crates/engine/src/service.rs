@@ -1,8 +1,8 @@
 //! Services: the tasks that run for as long as the engine does. One that panics is started again after a pause,
 //! counted, and shown to a caller that asks whether this process is fit to serve.
 //!
-//! A defect that one document or one hint sets off must not end all timers. So what a service does for one of them is
-//! contained as well, where it stands alone: the panic is an error of that one, and the service goes on.
+//! A defect that one document or one hint triggers must not stop all timers. So the work of a service for one document
+//! is contained as well: a panic is an error of that work alone, and the service goes on.
 
 use std::panic::AssertUnwindSafe;
 
@@ -17,18 +17,18 @@ const RESTART_MAX_MS: i64 = 30_000;
 /// A service that ran for this long is trusted again: its next pause is the shortest.
 const TRUSTED_MS: i64 = 60_000;
 
-/// How one service fares.
+/// The health of one service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceHealth {
     /// Its name.
     pub name: &'static str,
-    /// How often it, or something it did, has panicked and was begun again since the engine was started.
+    /// How often it, or a part of its work, has panicked since the engine was started.
     pub restarts: u64,
     /// Whether it runs now; it does not while it waits to be started again.
     pub running: bool,
 }
 
-/// How the services of an engine fare.
+/// The health of the services of an engine.
 pub(crate) fn health(transactor: &Transactor) -> Vec<ServiceHealth> {
     let restarts = transactor.metrics().service_restarts();
     let down = transactor.runtime().down();

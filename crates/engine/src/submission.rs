@@ -1,4 +1,5 @@
-//! Submissions of executions and flows, with everything decided that does not depend on what is stored, and how they are written.
+//! Submissions of executions and flows: everything about them that does not depend on stored documents is decided here
+//! before the commit, and written in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,14 +39,14 @@ pub(crate) struct Submission {
     pub(crate) key: Option<(String, i64)>,
     /// The caller brought the id.
     pub(crate) own_id: bool,
-    /// How its key puts it off, if it has one that does.
+    /// How its debounce key delays it, if it has one.
     pub(crate) debounce: Option<Debounce>,
-    /// Its creation is an event.
+    /// Whether its creation is an event.
     pub(crate) announced: bool,
 }
 
 impl Submission {
-    /// Whether it is more than an execution of its own.
+    /// Whether it is created as a member of a flow: in a given flow, as a child, or behind dependencies.
     pub(crate) fn joins_a_flow(&self, args: &CreateExecutionArgs) -> bool {
         args.flow_id.is_some() || args.parent.is_some() || !args.dependencies.is_empty()
     }
@@ -68,7 +69,7 @@ impl Submission {
         Some((record, *window_ms))
     }
 
-    /// Its key stands for this execution, which a repeat creates if no earlier call has.
+    /// Takes the id that is recorded under its key; a repeat creates this execution if no earlier call has.
     pub(crate) fn take_recorded(&mut self, id: ExecutionId) {
         self.request.id = id;
         self.key = None;
@@ -95,7 +96,7 @@ impl Submissions {
         Self { transactor: system.transactor().clone(), system }
     }
 
-    /// Decides everything about a submission that does not depend on what is stored.
+    /// Decides everything about a submission that does not depend on stored documents.
     pub(crate) async fn submission(&self, caller: &Caller, args: &CreateExecutionArgs) -> Result<Submission> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
@@ -145,7 +146,7 @@ impl Submissions {
         Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced })
     }
 
-    /// Decides everything about a new flow that does not depend on what is stored.
+    /// Decides everything about a new flow that does not depend on stored documents.
     pub(crate) async fn flow_to_write<'a>(
         &self,
         caller: &Caller,
@@ -175,7 +176,8 @@ impl Submissions {
         Ok(WriteFlow { new, members, ends, args })
     }
 
-    /// Where it will live: where its caller says, beside its flow or parent, with its key, or anywhere.
+    /// Its id, which decides its partition: the caller's own id, or one beside its flow or parent, in the partition of
+    /// its key, or in any.
     fn submission_id(&self, namespace: &str, args: &CreateExecutionArgs) -> Result<ExecutionId> {
         let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
         if let Some(id) = args.execution_id {
@@ -198,7 +200,8 @@ impl Submissions {
 }
 
 impl Transactor {
-    /// A key is known in its own partition. Where the execution lives in another one, its id is recorded there first.
+    /// Whether the record of the idempotency key lies in another partition than the execution. Then the execution's id
+    /// is recorded there first.
     pub(crate) fn key_is_elsewhere(&self, submission: &Submission) -> bool {
         let Submission { request, key, .. } = submission;
         let home = key.as_ref().map(|(key, _)| self.partitions().key_partition(&request.namespace, key));
@@ -295,7 +298,8 @@ impl WriteFlow<'_> {
         Ok(flow)
     }
 
-    /// Says which members have only a few downstreams that wait for nothing else: their end is told in its own commit.
+    /// Notes the members that have only a few downstreams that wait for nothing else; the commit that ends such a
+    /// member tells them.
     fn note_downstreams(&self, tx: &mut Tx<'_>, executions: &[Execution], edges: Vec<Edge>) {
         let most = tx.transactor.chunk(limits::DOWNSTREAMS_TOLD_MAX);
         let mut from: BTreeMap<usize, Vec<(usize, Edge)>> = BTreeMap::new();
@@ -314,7 +318,8 @@ impl WriteFlow<'_> {
         self.members.iter().map(|(member, _)| (member.request.node.clone(), member.request.id)).collect()
     }
 
-    /// Something is there: this very flow, or another one, or an execution of another caller under an id of ours.
+    /// Finds what stands in the way of the creation: this very flow, another flow, or an execution of another caller
+    /// under one of its ids.
     async fn find_duplicate(&self, tx: &mut Tx<'_>) -> Result<Option<CreateFlowOutcome>> {
         if let Some(existing) = tx.load::<Flow>(Flow::key_of(&self.new.id)).await? {
             let flow = existing.document;

@@ -1,4 +1,4 @@
-//! The shape most verbs have: one execution, one transition, one commit.
+//! The form that most verbs have: one execution, one transition, one commit.
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
@@ -21,7 +21,7 @@ pub(crate) struct TransitionContext<'t> {
     pub(crate) now: i64,
     /// Random bits.
     pub(crate) random: u32,
-    /// Where it says what else is to be done.
+    /// Collects what else is to be done.
     pub(crate) effects: &'t mut Effects,
     /// Journal entries that follow from the transition, behind those the caller brought.
     pub(crate) entries: &'t mut Vec<StepEntry>,
@@ -58,7 +58,7 @@ impl Transactor {
         changed
     }
 
-    /// Makes a change that is not the same change by nature when it is repeated; see [`Transactor::transact_once`].
+    /// Makes a change whose repeat would have a second effect, once; see [`Transactor::transact_once`].
     pub(crate) async fn change_once<T: Serialize + DeserializeOwned + Send + Sync>(
         &self,
         identity: Option<Identity>,
@@ -109,8 +109,8 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
     }
 }
 
-/// A holder that would be back sooner or later, and whose entries are taken for a loop, is stopped instead: its lease
-/// ends, and nothing else comes of what it asked for. Says whether it was.
+/// Stops a holder whose entries are taken for a loop, instead of the delay, wait or similar that it asked for: its
+/// lease ends, and nothing else happens. Returns whether it was stopped.
 pub(crate) async fn stop_instead(
     tx: &mut Tx<'_>,
     before: &Execution,
@@ -129,7 +129,7 @@ pub(crate) async fn stop_instead(
     Ok(true)
 }
 
-/// Saves an execution that a transition changed, with what follows for its waitpoints and its continuation.
+/// Saves an execution that a transition changed, together with the changes of its waitpoints and its continuation.
 pub(crate) async fn save_changed(
     tx: &mut Tx<'_>,
     before: &Execution,

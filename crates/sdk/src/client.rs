@@ -44,7 +44,7 @@ struct Inner {
 
 impl Client {
     pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
-        // A server that cannot be reached, or does not know the token, is an error now and not with the first call.
+        // An unreachable server or an unknown token is an error now, and not at the first call.
         let deployment = {
             let (mut args, key) = (get_deployment::Args {}, Key::default());
             let mut call = Calling::<GetDeployment>::new(&mut args);
@@ -84,7 +84,7 @@ impl Client {
         self.call_repeatedly::<O>(&mut args).await
     }
 
-    /// Calls an operation for a caller that needs its arguments afterwards. They have the identity of the call then.
+    /// Calls an operation for a caller that needs its arguments afterwards; they then contain the identity of the call.
     pub(crate) async fn call_repeatedly<O: Operation>(&self, args: &mut O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
@@ -111,8 +111,9 @@ impl Client {
         self.dispatch(operation, args).await
     }
 
-    /// Made here, so that the calls of all operations are compiled here and not in programs that name one. Each operation
-    /// has a future of its own: one future with all of them would not fit onto the stack of a thread in a debug build.
+    /// This is no generic function, so that the calls of all operations are compiled in this crate and not in programs.
+    /// Each operation has a boxed future of its own: one future with all of them would not fit onto the stack of a
+    /// thread in a debug build.
     fn dispatch<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
         macro_rules! dispatch {
             ($($module:ident $name:ident;)*) => {
@@ -133,7 +134,7 @@ impl Client {
         Engine: Serves<O>,
     {
         Box::pin(async move {
-            // As text, because values that pass through keep the text they are written in.
+            // The arguments are read from a text, because values in them keep the text in which they are written.
             let args = O::from_text(&args.to_string()).map_err(unreadable)?;
             let outcome = self.call::<O>(args).await?;
             let answer = O::answer(&outcome).map_err(SdkError::payload("answer"))?;

@@ -16,7 +16,7 @@ use crate::cookie;
 use crate::origin;
 use crate::token_digest::TokenDigest;
 
-/// A revocation holds everywhere within a second.
+/// For how long a checked credential is trusted, so that a revocation holds everywhere within a second.
 pub(crate) const CONFIRMED_FOR: Duration = Duration::from_millis(500);
 
 /// The proof that a request brings of its sender.
@@ -29,8 +29,8 @@ enum Presented {
 }
 
 impl Presented {
-    /// The proof that a request carries. An API token is stronger than the session of a browser; where no token is
-    /// asked for, a session that was left over from another time means nothing.
+    /// The proof that a request carries. An API token takes precedence over the session of a browser. A server without
+    /// tokens ignores sessions, which are left over from another configuration.
     fn of(config: &Config, headers: &HeaderMap) -> Result<Self> {
         if let Some(bearer) = bearer(headers)? {
             return Ok(Self::Bearer(bearer.to_owned()));
@@ -42,11 +42,12 @@ impl Presented {
     }
 }
 
-/// The caller behind a request, and what it proved that with. Without configured tokens (which only a loopback address
-/// allows) everybody on this machine is an administrator; a token that is sent all the same must be a good one.
+/// The caller behind a request, and the credential that proves it. Without configured tokens (which only a loopback
+/// address allows) every caller on this machine is an administrator; a token that is sent all the same must be valid.
 pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap) -> Result<(Caller, Credential)> {
     let presented = Presented::of(&app.config, headers)?;
-    // A browser sends its cookies on behalf of any page it shows, so what changes something must come from our own.
+    // A browser sends its cookies on behalf of any page it shows, so a call that changes something must come from our
+    // own page.
     if matches!(presented, Presented::Session(_)) && !matches!(*method, Method::GET | Method::HEAD) {
         origin::check(&app.config, headers)?;
     }
@@ -54,8 +55,8 @@ pub(crate) async fn authenticate(app: &App, method: &Method, headers: &HeaderMap
     Ok((caller, Credential { presented, confirmed: Instant::now() }))
 }
 
-/// Admits a caller where a waitpoint's token will do: one that cannot prove itself, because it brings nothing or a
-/// session that has ended, is let in as a stranger. Whether it has such a token, [`check_waitpoint_token`] says.
+/// Admits a caller to an operation for which a waitpoint's token is enough. A caller without any proof, or with a
+/// session that has ended, is let in as a stranger; [`check_waitpoint_token`] checks that it has such a token.
 pub(crate) async fn admit(
     app: &App,
     method: &Method,
@@ -72,7 +73,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Refuses a stranger without a waitpoint's token as a caller without any proof is refused.
+/// Refuses a stranger without a waitpoint's token, with the same error as a caller without any proof.
 pub(crate) fn check_waitpoint_token(arguments: &str) -> Result<()> {
     #[derive(serde::Deserialize)]
     struct Brought {
@@ -85,7 +86,8 @@ pub(crate) fn check_waitpoint_token(arguments: &str) -> Result<()> {
     }
 }
 
-/// The caller behind a request for a stream, by what it carries or by a ticket. A ticket for one execution opens no other.
+/// The caller behind a request for a stream, by the proof in its headers or by a ticket. A ticket for one execution
+/// opens no other.
 pub(crate) async fn viewer(
     app: &App,
     headers: &HeaderMap,
@@ -135,7 +137,8 @@ async fn identify(app: &App, presented: &Presented) -> Result<Caller> {
     }
 }
 
-/// The configured token that this is. Every one is compared, so that the time says nothing about which it was.
+/// The configured token that equals this one. Every token is compared, so that the time does not tell which one
+/// matched.
 fn configured<'a>(app: &'a App, bearer: &str) -> Option<&'a TokenDigest> {
     let digest = TokenDigest::of(bearer);
     app.config.api_tokens.iter().fold(None, |known, token| if token.is(&digest) { Some(token) } else { known })
@@ -159,21 +162,23 @@ pub(crate) async fn begin_session(app: &App, bearer: &str) -> Result<(Caller, Se
     Ok((app.engine.authenticate_session(&session).await?, session))
 }
 
-/// The proof that a long-lived answer was asked with. A token that is revoked meanwhile must not see what comes later.
+/// The credential of a call with a long-lived answer. A token that is revoked meanwhile must not see the rest of the
+/// answer.
 pub(crate) struct Credential {
     presented: Presented,
     confirmed: Instant,
 }
 
 impl Credential {
-    /// Ends when it is no longer good: a call that waits must not be handed what its caller may not have any more.
+    /// Returns when the credential is no longer valid, because a waiting call must not be given work that its caller
+    /// may not have any more.
     pub(crate) async fn ended(&self, app: &App) -> Error {
         loop {
             tokio::time::sleep(CONFIRMED_FOR).await;
             match identify(app, &self.presented).await {
                 Ok(_) => {}
                 Err(error) if error.code == Code::Unauthenticated => return error,
-                // A store that does not answer takes nothing away; the next look may tell.
+                // A store that does not answer revokes nothing; the next check may succeed.
                 Err(_) => {}
             }
         }
@@ -184,7 +189,7 @@ impl Credential {
         identify(app, &self.presented).await.map(drop)
     }
 
-    /// Whether it must be looked at again.
+    /// Whether the credential must be checked again.
     pub(crate) fn is_stale(&self) -> bool {
         self.confirmed.elapsed() >= CONFIRMED_FOR
     }

@@ -1,4 +1,5 @@
-//! HTTP: from a request to an operation and back.
+//! HTTP: takes a request from its connection, finds its sender and its route, has the operation carried out, and writes
+//! the response. `serve` owns the connections, `route` the table of operations.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -37,14 +38,14 @@ where
     let method = request.method().clone();
     // The path names things, never secrets; the query may hold payloads and stays out of the log.
     let path = request.uri().path().to_owned();
-    // Whether there is still something of the request to come.
+    // Whether a part of the request's body has not been read.
     let unread = AtomicBool::new(!request.body().is_end_stream());
     let answered = AssertUnwindSafe(handle(&app, peer, request, &unread)).catch_unwind().await;
     let mut response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
             match error.code {
-                // Said by the server about itself, or by writers about each other: no trouble of the store.
+                // These codes speak of the server itself or of competing writers, not of a fault of the store.
                 Code::ShuttingDown | Code::Contention => {}
                 code if code.class() == ff_core::Class::Internal => {
                     tracing::error!(%method, path, request_id, %error, "a request failed");
@@ -66,14 +67,14 @@ where
     answer::set(&mut response, X_REQUEST_ID, &request_id);
     finish(&app, &mut response, origin.as_ref());
     if unread.into_inner() && version != Version::HTTP_2 {
-        // The rest of a body that is not read follows on this connection: the client must not take it for open.
+        // The unread rest of the body would follow on this connection, so the client must not use it again.
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     }
     response
 }
 
-/// Puts the host, which HTTP/2 has beside the path, where HTTP/1 has it. One that the client put there, too, is then
-/// given twice, and refused as such unless it is the same.
+/// Copies the host, which HTTP/2 has beside the path, into the header where HTTP/1 has it. If the client has set that
+/// header to another host, the request has two hosts and is refused.
 fn name_host<B>(request: &mut Request<B>) {
     let authority = request.uri().authority().and_then(|name| header::HeaderValue::from_str(name.as_str()).ok());
     if let Some(authority) = authority
@@ -141,7 +142,8 @@ where
     let reading = Reading { max: app.config.body_max(route.info.body_max_bytes), timeout };
     let body = body::read(&app.config, &parts.method, &parts.headers, body, reading).await?;
     unread.store(false, Ordering::Relaxed);
-    // A body that comes slowly takes no place: one client with many connections could keep all of them.
+    // The place is taken only after the body was read: otherwise one client with many slow bodies could keep all
+    // places.
     let _place = if is_stranger { Some(app.strangers.enter(peer)?) } else { None };
     let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
     if let Some(span) = &mut span {
@@ -167,7 +169,7 @@ where
 }
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Longer names of requests are replaced by our own.
+/// A longer request id is replaced by one of our own.
 const REQUEST_ID_MAX_BYTES: usize = 128;
 
 /// The id of a request in logs and refusals: the one that its sender gave, if that is a plain name.
@@ -179,11 +181,11 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// The parts of a stream's address that a browser puts there, because it can send no headers.
+/// The parts of a stream's query that stand for headers, which a browser cannot send with an event stream.
 struct StreamQuery {
     after: Option<String>,
     ticket: Option<String>,
-    /// The query without these two.
+    /// The query without these parts.
     others: String,
 }
 
@@ -238,7 +240,7 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
     }
 }
 
-/// Whether the client asks for exactly this type. Lists and wildcards ask for whatever there is.
+/// Whether the client asks for exactly this type. Lists and wildcards do not count.
 fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
 }
@@ -247,7 +249,8 @@ fn probe(text: impl Into<String>) -> Response<Body> {
     answer::whole(hyper::StatusCode::OK, "text/plain; charset=utf-8", text.into())
 }
 
-/// Ready means: not stopping, the store answers, and every service runs. One that panicked and runs again is named.
+/// Answers whether this server is ready: it is not stopping, the store answers, and every service runs. A service that
+/// panicked and runs again is named.
 async fn ready(app: &App) -> Result<Response<Body>> {
     if app.stopping() {
         return Err(Error::of(Code::ShuttingDown).retry_after(1_000));

@@ -20,18 +20,18 @@ use crate::trace::Span;
 /// Reads the arguments of an operation from their JSON text, and prepares to carry it out. Nothing runs yet.
 type Prepare = for<'a> fn(&'a Engine, &'a Route, &'a Caller, Asked) -> Result<Prepared<'a>>;
 
-/// An operation that can be carried out. From here on its types are not known, and so what a server does for every
-/// operation is compiled once and not for each.
+/// An operation that is ready to be carried out. Its types are not known from here on, so that the code that serves
+/// every operation is compiled once and not for each.
 struct Prepared<'a> {
-    /// The credential of the caller may end before the answer is there.
-    lasts: bool,
+    /// Whether the call may wait so long that the credential of its caller ends before the answer is there.
+    may_wait: bool,
     answer: BoxFuture<'a, Result<Answered>>,
 }
 
 /// The answer to a call.
 struct Answered {
     response: Response<Body>,
-    /// The execution that it is about, and the tasks that begin with it, where a span wants to know.
+    /// The execution that the answer is about, and the tasks that begin with it, for the span of a traced call.
     execution: Option<ExecutionId>,
     handed_out: Vec<Task>,
 }
@@ -98,12 +98,12 @@ impl Route {
         (caller, credential): (&Caller, &Credential),
         asked: Asked,
     ) -> Result<Answered> {
-        let Prepared { lasts, answer } = (self.prepare)(&app.engine, self, caller, asked)?;
+        let Prepared { may_wait, answer } = (self.prepare)(&app.engine, self, caller, asked)?;
         let _place = app.pools.enter_operation(&self.info, caller)?;
-        if !lasts {
+        if !may_wait {
             return answer.await;
         }
-        // The engine gives back what a call has taken by the time it is dropped.
+        // The call may be dropped here: the engine then gives back the work that it had taken.
         tokio::select! {
             biased;
             ended = credential.ended(app) => Err(ended),
@@ -138,13 +138,13 @@ where
     Engine: Serves<O>,
 {
     let args = arguments::parse::<O>(&route.shape, &asked.text).map_err(|unreadable| {
-        // A caller without the role learns only that, and nothing about the arguments.
+        // A caller without the role gets only that refusal, and learns nothing about the arguments.
         allow(&route.info, caller).err().unwrap_or(unreadable)
     })?;
     O::check_remote(&args)?;
-    let lasts = O::WATCHING || O::wait_ms(&args) != 0;
+    let may_wait = O::WATCHING || O::wait_ms(&args) != 0;
     let outcome = Serves::<O>::serve(engine, caller, args);
-    Ok(Prepared { lasts, answer: Box::pin(async move { reply::<O>(&outcome.await?, &asked) }) })
+    Ok(Prepared { may_wait, answer: Box::pin(async move { reply::<O>(&outcome.await?, &asked) }) })
 }
 
 fn reply<O: Operation>(outcome: &O::Outcome, asked: &Asked) -> Result<Answered> {
@@ -170,7 +170,7 @@ fn allow(operation: &OperationInfo, caller: &Caller) -> Result<()> {
     Err(Error::new(Code::Forbidden, detail).with("required", required))
 }
 
-/// Says where something stands that this call created; nothing where it was there before.
+/// Sets the `Location` of the thing that this call created; nothing if it existed before.
 fn set_location(response: &mut Response<Body>, path: &str, created: Created, arguments: &str) {
     let id = match created {
         Created::Nothing => return,
@@ -186,7 +186,7 @@ fn set_location(response: &mut Response<Body>, path: &str, created: Created, arg
     answer::set(response, header::LOCATION, &format!("{path}/{id}"));
 }
 
-/// The arguments of what people name.
+/// The field of arguments by which people name the thing that they create.
 #[derive(serde::Deserialize)]
 struct Named {
     name: String,
@@ -195,7 +195,8 @@ struct Named {
 /// Every route. Literals win over parameters where both fit.
 pub(crate) struct Routes {
     all: Vec<Route>,
-    /// Where the routes of a path without parameters begin: the calls of workers are among them.
+    /// The position of the first route of each path without parameters, so that the frequent calls of workers are found
+    /// quickly.
     literal: HashMap<&'static str, usize>,
 }
 
@@ -212,7 +213,7 @@ macro_rules! mount {
 }
 
 impl Routes {
-    /// All of them; the table never changes, so the process has one.
+    /// The table of all routes. It never changes, so the process has one.
     pub(crate) fn all() -> &'static Self {
         static ROUTES: LazyLock<Routes> = LazyLock::new(|| {
             let mut routes = ff_core::operations!(mount);
@@ -244,7 +245,7 @@ impl Routes {
         let mut methods = Vec::new();
         let mut meant = None;
         for route in &self.all {
-            // Of several paths that fit, the first is meant; the others only look like it.
+            // If several paths fit, the first one decides; the others fit only by their parameters.
             if meant.is_some_and(|path| path != route.info.path) {
                 break;
             }
@@ -260,7 +261,7 @@ impl Routes {
             return Err(Error::of(Code::RouteNotFound));
         }
         if meant == Some(hooks::PATH) {
-            // Messages are posted there, which is no operation.
+            // Messages to hooks are posted under this path; that is no operation of the list.
             methods.push("POST");
         }
         Err(Error::of(Code::MethodNotAllowed).with("allowed", methods))

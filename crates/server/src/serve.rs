@@ -90,7 +90,7 @@ impl Server {
         Observer(self.app.clone())
     }
 
-    /// Serves until `stop` ends, then finishes what is under way.
+    /// Serves until `stop` ends, then finishes the requests that are under way.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         self.serve(std::pin::pin!(stop)).await;
     }
@@ -126,7 +126,7 @@ impl Server {
                         });
                     }
                     Err(error) => {
-                        // Out of descriptors, as a rule: connections that end will free some.
+                        // The usual reason is a lack of file descriptors; connections that end will free some.
                         tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                     }
@@ -183,14 +183,14 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// A place for a connection from this address. Where no token tells callers apart all of them are on this machine, and
-/// none is there to share with.
+/// A place for a connection from this address. Without configured tokens all callers are on this machine, and the
+/// places are not divided between addresses.
 fn share(app: &App, peer: IpAddr) -> Option<Option<Place<IpAddr>>> {
     if app.config.open() {
         return Some(None);
     }
     let share = app.connections.enter(network(peer)).ok().map(Some);
-    // A flood must not become one of log lines.
+    // A flood of connections must not become a flood of log lines.
     if share.is_none() && app.counters.refused_connection().is_power_of_two() {
         let refused = app.counters.refused_connections();
         tracing::warn!(%peer, refused, "an address has as many connections as one may have: further ones are closed");
@@ -198,7 +198,7 @@ fn share(app: &App, peer: IpAddr) -> Option<Option<Place<IpAddr>>> {
     share
 }
 
-/// Shows clients a changed certificate. Never ends.
+/// Watches the certificate's files and uses a changed certificate for new connections. Never ends.
 fn follow_certificate(app: Arc<App>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         match &app.config.certificate {
@@ -251,7 +251,7 @@ async fn encrypted(app: Arc<App>, tls: TlsAcceptor, stream: TcpStream, peer: IpA
 /// The first byte that a client with TLS sends.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// Tells a client without TLS to use it: a connection that only breaks would not say why.
+/// Tells a client without TLS to use it, because a connection that merely breaks would not say why.
 async fn refuse_plain(app: &App, stream: TcpStream) -> std::io::Result<()> {
     let refuse = service_fn(|_request: Request<Incoming>| async {
         let refusal = Error::invalid("scheme", "must be https: this server speaks TLS");

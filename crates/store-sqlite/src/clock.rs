@@ -1,16 +1,16 @@
 //! The store's time: the system's clock, except that it never goes back and never stands still.
 //!
-//! When the system's clock is set back, time goes on by the clock that is never set, until the system's has caught up.
-//! The last instant given out before a restart is kept in the file.
+//! When the system's clock is set back, time goes on by the monotonic clock until the system's clock has caught up. The
+//! last instant given out before a restart is kept in the file.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// This part of the time that passed does not count while the system's clock is behind, so that time comes back to it in
-/// the end, slowly enough that no lease or timer notices.
+/// While the system's clock is behind, one part in so many of the passed time is not counted. The store's time thus
+/// meets the system's clock again, slowly enough that no lease or timer notices.
 const SLACK_PARTS: u32 = 1_000;
 
-/// Shared by the writer and the readers of one file.
+/// The clock of one file, shared by its writer and its readers.
 #[derive(Debug)]
 pub(crate) struct Clock(Mutex<Given>);
 

@@ -35,7 +35,7 @@ pub(crate) struct Commits<'c> {
     logs: Logs<'c>,
 }
 
-/// The part of a document that guards look at.
+/// The part of a document that guards compare.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     version: CommandId,
@@ -58,14 +58,14 @@ impl<'c> Commits<'c> {
         })
     }
 
-    /// Applies a batch, or says which guard does not hold. An error may leave it half written: the transaction must
+    /// Applies a batch, or names the guard that does not hold. An error may leave it half written: the transaction must
     /// be rolled back then.
     pub(crate) fn apply(&mut self, partition: i64, batch: &Batch, now: i64) -> rusqlite::Result<Outcome> {
         if let Some(conflict) = self.check(partition, batch, now)? {
             return Ok(Outcome::Conflict(conflict));
         }
         for put in &batch.puts {
-            // The row is written once, with the lease that the batch gives its document.
+            // The put writes the lease change of its document, too, so that the row is written once.
             let lease = batch.leases.iter().find(|change| change.key == put.key);
             self.put(partition, put, lease.map(|change| lease_until(change, now)), batch.command, now)?;
         }
@@ -118,7 +118,7 @@ impl<'c> Commits<'c> {
         self.logs.check(partition, &batch.appends)
     }
 
-    /// The header of a document; one that has expired is none.
+    /// The header of a document; `None` if the document is absent or has expired.
     fn header(&mut self, partition: i64, key: &Key, now: i64) -> rusqlite::Result<Option<Header>> {
         let header = self.header.query_row((partition, key.as_bytes()), |row| {
             let expires_at: Option<i64> = row.get(4)?;
@@ -182,12 +182,12 @@ impl<'c> Commits<'c> {
         Ok(())
     }
 
-    /// Writes what was put off to the end of the transaction.
+    /// Writes the rows that are written once at the end of a transaction.
     pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
         self.logs.finish()
     }
 
-    /// The transaction was rolled back: nothing remembered from it holds.
+    /// Forgets what was remembered from a transaction that was rolled back.
     pub(crate) fn forget(&mut self) {
         self.logs.forget();
     }

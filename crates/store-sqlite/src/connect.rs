@@ -1,4 +1,4 @@
-//! Opening the file: which process may, what the file is, and how SQLite is set up.
+//! Opening the file: finding its one path, recognising its schema, and setting SQLite up.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,13 +14,14 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITER_CACHE_KIB: i64 = 64 * 1024;
 /// Page cache of each reader.
 const READER_CACHE_KIB: i64 = 16 * 1024;
-/// Pages in the WAL before its content moves into the file. The writer stands still meanwhile: with 4,000 pages and 64
-/// callers the slowest commits took several times as long. More would leave a crash more to recover (here 64 MiB).
+/// Pages in the WAL before its content moves into the file. The writer waits while that happens: with 4,000 pages and
+/// 64 callers the slowest commits took several times as long. With more pages, more would have to be recovered after a
+/// crash (here 64 MiB).
 const CHECKPOINT_PAGES: u32 = 16_000;
-/// SQLite's default, which files of ours have.
+/// The page size of our files, which is SQLite's default.
 const PAGE_BYTES: u64 = 4_096;
-/// A WAL that grew past this in a burst is cut back to it. Above what it usually holds: growing a file makes its syncs
-/// dearer than writing over it.
+/// A WAL that grew past this in a burst is cut back to it. The limit is above the usual size, because syncing a file
+/// that grows costs more than writing over an existing one.
 const WAL_KEPT_BYTES: i64 = 96 * 1024 * 1024;
 
 /// The file's one true path, so that two names of one file share one lock.
@@ -86,7 +87,7 @@ fn open(path: &Path, cache_kib: i64) -> Result<Connection> {
     })
 }
 
-/// Answers the journal mode that SQLite could give the file.
+/// Sets the connection up, and returns the journal mode that SQLite gave the file.
 fn set_up_writer(connection: &mut Connection, options: &Options, found: u32) -> rusqlite::Result<String> {
     if let Some(pages) = options.max_pages {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;

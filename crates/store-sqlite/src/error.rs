@@ -3,7 +3,7 @@
 use ff_store::StoreError;
 use rusqlite::{Error, ErrorCode};
 
-/// Trouble before `COMMIT`, or while reading: nothing was applied.
+/// The error of a statement before `COMMIT`, or of a read: nothing was applied.
 pub(crate) fn before_commit(error: &Error) -> StoreError {
     let text = error.to_string();
     match error {
@@ -24,8 +24,8 @@ pub(crate) fn before_commit(error: &Error) -> StoreError {
     }
 }
 
-/// Trouble with `COMMIT` itself. SQLite has rolled back what it knows of, but an error while syncing leaves open
-/// whether the frames reached the disk: after a crash right now they could still be found there.
+/// The error of `COMMIT` itself. SQLite has rolled the transaction back, but after an error while syncing it is not
+/// known whether the frames reached the disk: after a crash right now they could still be found there.
 pub(crate) fn at_commit(error: &Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::DatabaseBusy) => before_commit(error),

@@ -7,7 +7,7 @@
 //! A batch's guards are all checked before its first write, which is why a conflict needs no rollback and harms no
 //! neighbour in the transaction. Answers and hints leave only after the transaction is durable.
 //!
-//! Nothing runs while nothing is asked: expired documents and trimmed records are removed in the wake of commits.
+//! An idle store does nothing: expired documents and trimmed records are removed as part of later commits.
 
 mod clock;
 mod commit;

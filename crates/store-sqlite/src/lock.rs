@@ -1,9 +1,9 @@
 //! One process for one file. SQLite itself would let several in, but each would trust its own clock and its own hints.
 //!
 //! A file beside the database is locked, and names the process that has it. A hard link has another file beside it, and
-//! a person may remove that file while it is locked: so on Linux the database itself is locked, too. SQLite locks
-//! ranges of it by other means that this does not touch there; elsewhere the two would meet, so a file with several
-//! names is refused.
+//! a person may remove that file while it is locked: so on Linux the database itself is locked, too. There this lock
+//! and SQLite's own locks on ranges of the file do not affect each other. On other systems they would, so a file with
+//! several names is refused there.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use ff_store::{Result, StoreError};
 
-/// A process that was just stopped, or a child it is starting at that moment, may hold the lock a little longer than
-/// the store was open: the lock goes when the last copy of its file does.
+/// A process that was just stopped, or a child that it was starting at that moment, may hold the lock a little longer
+/// than the store was open: the lock is released with the last copy of its file handle.
 const LOCK_TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Held as long as the store is open; the operating system lets go of it when the process dies, however it dies.
+/// The lock, held as long as the store is open. The operating system releases it when the process dies, however it
+/// dies.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _database: database::Lock,
@@ -30,7 +31,7 @@ impl FileLock {
         let path = lock_path(database);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // Another user who can open the file could lock it, and keep the owner out.
+        // The file is private, because another user who can open it could lock it and keep the owner out.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&path).map_err(|why| cannot_create(&path, &why))?;
@@ -107,9 +108,9 @@ mod database {
 
     use super::{File, OpenOptions, Path, Result, StoreError, TryLockError, cannot_create, in_use, wait_for};
 
-    /// Device and number of the files that this process has locked. To close any handle of a file takes away the locks
-    /// that SQLite holds on it for the whole process, so a file that is open here must not be opened to see whether it
-    /// is.
+    /// Device and number of the files that this process has locked. Closing any handle of a file releases the locks
+    /// that SQLite holds on it for the whole process, so a file that is open here must not be opened again only to
+    /// check it.
     static OPEN_HERE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
     fn open_here() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
@@ -154,14 +155,15 @@ mod database {
 
     impl Drop for Lock {
         fn drop(&mut self) {
-            // Closed before another store of this process may open it.
+            // The handle is closed before the file is taken off the list, so that another store of this process opens
+            // it only afterwards.
             self.file = None;
             open_here().remove(&self.identity);
         }
     }
 }
 
-/// Where SQLite's own locks would meet ours on the database.
+/// The lock of the database itself on systems where it would interfere with SQLite's own locks.
 #[cfg(not(target_os = "linux"))]
 mod database {
     use super::{Path, Result};

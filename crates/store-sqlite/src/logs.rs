@@ -6,7 +6,7 @@ use ff_core::Key;
 use ff_store::{Append, Conflict, ConflictReason, Trim};
 use rusqlite::{Connection, OptionalExtension, Statement};
 
-/// More records than this are not removed at once but left to the sweep, so that no commit takes long.
+/// A trim of more records than this leaves them to the sweep, so that no commit takes long.
 const REMOVED_AT_ONCE_MAX: i64 = 1_000;
 
 /// A capped log is trimmed when it is this much too long (an eighth of its cap, within these bounds), not at every
@@ -33,13 +33,13 @@ pub(crate) struct Logs<'c> {
     append: Statement<'c>,
     remove: Statement<'c>,
     discard: Statement<'c>,
-    /// The heads met in this transaction. Many callers append to the same log, whose head is so read once and
+    /// The heads that this transaction has read. Many callers append to the same log, and so its head is read once and
     /// written once.
     heads: HashMap<(i64, Key), Option<Head>>,
     garbage: bool,
 }
 
-/// Where a log begins and where it goes on.
+/// The first and the next sequence number of a log.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     id: i64,
@@ -60,7 +60,7 @@ impl<'c> Logs<'c> {
             remove: connection.prepare(REMOVE)?,
             discard: connection.prepare(DISCARD)?,
             heads: HashMap::new(),
-            // Perhaps from the last run; the first sweep finds out.
+            // The last run may have left some; the first sweep finds out.
             garbage: true,
         })
     }
@@ -124,7 +124,7 @@ impl<'c> Logs<'c> {
         Ok(())
     }
 
-    /// Writes the heads that moved. Belongs at the end of every transaction that is to be committed.
+    /// Writes the heads that moved. Must be called at the end of every transaction that is to be committed.
     pub(crate) fn finish(&mut self) -> rusqlite::Result<()> {
         for head in self.heads.drain().filter_map(|(_, head)| head).filter(|head| head.moved) {
             self.write_head.execute((head.id, head.first, head.next))?;
@@ -132,12 +132,12 @@ impl<'c> Logs<'c> {
         Ok(())
     }
 
-    /// Belongs at the end of every transaction that was rolled back.
+    /// Must be called after every transaction that was rolled back.
     pub(crate) fn forget(&mut self) {
         self.heads.clear();
     }
 
-    /// Whether trimmed records may wait to be removed since this was last asked.
+    /// Whether trims since the last call have left records to be removed.
     pub(crate) fn left_garbage(&mut self) -> bool {
         std::mem::take(&mut self.garbage)
     }

@@ -1,11 +1,11 @@
-//! A look at a file that changes nothing, and may be taken while another process uses it.
+//! A read-only inspection of a file, which may happen while another process uses it.
 
 use ff_store::{Layout, Look, Result};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::{Options, Sync, connect, error, schema};
 
-/// Says what the file is; one that does not exist has no layout yet.
+/// Inspects a file. A file that does not exist has no layout yet.
 pub fn look(options: &Options) -> Result<Look> {
     let path = connect::locate(&options.path)?;
     let mut look = Look {

@@ -1,4 +1,4 @@
-//! Options of a file.
+//! How a file is opened, and the address that says so.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub enum Sync {
 }
 
 impl Sync {
-    /// As it stands in an address.
+    /// The word for it in an address.
     pub fn as_str(self) -> &'static str {
         match self {
             Sync::Full => "full",
@@ -35,19 +35,19 @@ pub struct Options {
     pub sync: Sync,
     /// Threads that read, each with a connection of its own.
     pub readers: usize,
-    /// The file does not grow past this many pages of 4 KiB; the store is full then.
+    /// The most pages of 4 KiB that the file may have; the store is full then.
     pub max_pages: Option<u32>,
-    /// The write-ahead log beside the file is cut when it is longer than this, also if that makes commits wait.
+    /// The write-ahead log beside the file is cut when it is longer than this, even if that makes commits wait.
     pub wal_max_bytes: u64,
 }
 
 impl Options {
     /// Most threads that may read.
     pub const READERS_MAX: usize = 64;
-    /// Threads that read when nothing is said.
+    /// Threads that read, unless the address says otherwise.
     pub const READERS_DEFAULT: usize = 2;
 
-    /// Twice what it usually holds, so that commits seldom wait for it.
+    /// Twice the usual size of the log, so that commits seldom wait for it to be cut.
     pub const WAL_MAX_BYTES_DEFAULT: u64 = 128 * 1024 * 1024;
 
     /// The defaults, for a file.

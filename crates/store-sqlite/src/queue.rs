@@ -1,4 +1,5 @@
-//! Jobs that wait for a thread. Bounded, and closed once: a job that was accepted before is still handed out.
+//! Jobs that wait for a thread. The queue is bounded. It is closed once; a job that was accepted before is still handed
+//! out.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use ff_store::{Result, StoreError};
 
-/// Calls that may wait at a time. Each waits for its answer, so only a flood of callers gets here.
+/// Calls that may wait at a time. Every caller waits for its answer, so only very many callers at once reach this
+/// limit.
 const WAITING_MAX: usize = 65_536;
 
 /// A queue between callers and the threads that serve them.
@@ -19,7 +21,7 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<T>,
-    /// Fewer than this are not worth waking a thread for.
+    /// The number of waiting jobs at which a thread is woken.
     wake_at: usize,
     closed: bool,
 }
@@ -32,7 +34,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Hands something to the threads.
+    /// Adds a job.
     pub(crate) fn push(&self, item: T) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
@@ -50,7 +52,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits for something; `None` once the queue is closed and empty.
+    /// Waits for a job; `None` once the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -64,7 +66,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Waits a little until so many are there. For a queue with one thread behind it.
+    /// Waits for a short time until so many jobs wait. For a queue that only one thread serves.
     pub(crate) fn gather(&self, wanted: usize, wait_max: Duration) {
         let mut state = self.lock();
         state.wake_at = wanted;
@@ -73,7 +75,7 @@ impl<T> Queue<T> {
         waited.unwrap_or_else(PoisonError::into_inner).0.wake_at = 1;
     }
 
-    /// Takes what waits, in order, as long as `wanted` says so.
+    /// Takes waiting jobs, in order, as long as `wanted` accepts them.
     pub(crate) fn pop_while(&self, into: &mut Vec<T>, mut wanted: impl FnMut(&T) -> bool) {
         let mut state = self.lock();
         while state.waiting.front().is_some_and(&mut wanted) {
@@ -87,7 +89,7 @@ impl<T> Queue<T> {
         self.arrived.notify_all();
     }
 
-    /// Accepts nothing more and forgets what waits: each caller hears that no answer will come.
+    /// Accepts nothing more and drops the waiting jobs: each caller learns that no answer will come.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -97,7 +99,7 @@ impl<T> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing in here panics half way through a change, so a poisoned lock guards a sound queue.
+        // No method panics half way through a change, so the queue behind a poisoned lock is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,7 +52,8 @@ impl Job {
 /// The parts that a reading thread owns.
 pub(crate) struct Reader<'c> {
     begin: Statement<'c>,
-    /// The transaction's snapshot is taken at its first read; this one makes it precede the reading of the clock.
+    /// The transaction's snapshot is taken at its first read. This statement is that read, so that the snapshot is
+    /// taken before the clock is read.
     settle: Statement<'c>,
     end: Statement<'c>,
     document: Statement<'c>,
@@ -187,7 +188,7 @@ impl<'c> Reader<'c> {
         Ok(ScanPage { entries })
     }
 
-    /// Jumps from one name to the next: a few steps however many entries the indexes have.
+    /// Jumps from one name to the next, so that the cost does not grow with the entries of the indexes.
     fn indexes(
         &mut self,
         partition: i64,
@@ -237,13 +238,13 @@ impl<'c> Reader<'c> {
             }
         };
         let records = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        // Numbers have no holes here: all below the first were removed.
+        // Numbers have no gaps in this store, so all records below the first were removed.
         let (first, next) = (first.cast_unsigned(), next.cast_unsigned());
         Ok(LogPage { records, first, removed_up_to: first.saturating_sub(1), next })
     }
 
-    /// The first record at or after an instant. Records have no holes and their instants only grow, so halving the
-    /// range finds it without an index of its own.
+    /// The first record at or after an instant. Numbers have no gaps and instants only grow, so a binary search finds
+    /// it without an index.
     fn first_since(&mut self, id: i64, instant: i64, first: i64, next: i64) -> rusqlite::Result<i64> {
         let (mut low, mut high) = (first, next);
         while low < high {

@@ -1,4 +1,4 @@
-//! The tables and how older files get them.
+//! The tables, and the migrations that give them to older files.
 
 use ff_store::{Result, StoreError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -8,7 +8,7 @@ use crate::error;
 /// One step for each version of the schema, oldest first. Steps that were released never change.
 const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001.sql")];
 
-/// Says in the file's header whose file it is: "FLOW" in ASCII.
+/// Marks a file as ours in its header: "FLOW" in ASCII.
 const APPLICATION_ID: i32 = 0x464c_4f57;
 
 /// The schema this program knows.

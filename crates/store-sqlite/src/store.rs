@@ -23,14 +23,14 @@ pub struct SqliteStore {
     sync: Sync,
     writes: Arc<Queue<writer::Job>>,
     reads: Arc<Queue<read::Job>>,
-    /// Taken at closing, so that watchers hear the end.
+    /// `None` after closing, which ends the streams of all watchers.
     hints: Mutex<Option<HintSender>>,
-    /// Never changes; its sender goes with the last thread.
+    /// Never changes; its sender is dropped with the last thread, which tells `close` that all threads have ended.
     ended: watch::Receiver<()>,
 }
 
-/// Shared by the threads, dropped with the last of them. The lock goes first: a caller that saw the store closed can
-/// open the file again.
+/// Shared by the threads and dropped with the last of them. The lock is dropped before the sender, so that a caller
+/// that saw the store closed can open the file again.
 #[derive(Debug)]
 struct Alive {
     _lock: FileLock,
@@ -76,7 +76,7 @@ pub fn open(options: &Options) -> Result<Arc<SqliteStore>> {
 fn start_writer(store: &SqliteStore, connection: Connection, writing: Writing, alive: Arc<Alive>) -> Result<()> {
     let queue = Leaving(Arc::clone(&store.writes));
     spawn("ff-sqlite-write", move || {
-        // Locals go in reverse order: the connection before the queue, the lock last.
+        // Locals are dropped in reverse order: the connection before the queue, the lock last.
         let (_alive, queue, connection) = (alive, queue, connection);
         match Writer::prepare(&connection, writing) {
             Ok(writer) => writer.run(&queue.0),
@@ -107,7 +107,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     spawned.map(|_| ()).map_err(|why| StoreError::Unavailable(format!("a thread could not be started: {why}")))
 }
 
-/// A thread that leaves, for whatever reason, leaves no caller waiting.
+/// Abandons the queue when its thread ends, for whatever reason, so that no caller waits for ever.
 struct Leaving<T>(Arc<Queue<T>>);
 
 impl<T> Drop for Leaving<T> {
@@ -162,7 +162,7 @@ impl Store for SqliteStore {
 
     fn watch(&self) -> Hints {
         let hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of a closed store: one that ends at once.
+        // A closed store gives a watcher whose stream ends at once.
         hints.as_ref().map_or_else(|| HintSender::default().subscribe(), HintSender::subscribe)
     }
 

@@ -1,5 +1,5 @@
-//! Removes what no read shows any more: expired documents and trimmed records. Runs inside the transaction of a commit,
-//! in bounded steps, so an idle store writes nothing.
+//! Removes rows that no read shows any more: expired documents and trimmed records. It runs inside the transaction of a
+//! commit, in bounded steps, so an idle store writes nothing.
 
 use rusqlite::{Connection, OptionalExtension, Statement};
 
@@ -15,7 +15,7 @@ const REMOVE_RECORDS: &str = "DELETE FROM records WHERE log = ?1 AND sequence IN
      (SELECT sequence FROM records WHERE log = ?1 AND sequence < ?2 ORDER BY sequence LIMIT ?3)";
 const FORGET_GARBAGE: &str = "DELETE FROM garbage WHERE log = ?1";
 
-/// The statements of the sweep and what it knows about work left.
+/// The statements of the sweep, and whether there may be work left.
 pub(crate) struct Sweep<'c> {
     remove_expired: Statement<'c>,
     find_garbage: Statement<'c>,
@@ -50,7 +50,7 @@ impl<'c> Sweep<'c> {
         Ok(())
     }
 
-    /// Whether there may be more.
+    /// Removes one step of trimmed records; returns whether there may be more.
     fn remove_garbage(&mut self) -> rusqlite::Result<bool> {
         let columns = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
         let Some((log, below)) = self.find_garbage.query_row((), columns).optional()? else {

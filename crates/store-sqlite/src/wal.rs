@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-/// Held for reading by every read of ours, and alone while the log is cut: readers that never pause would otherwise keep
-/// it from beginning anew.
+/// A lock that every read of ours shares, and that cutting the log takes exclusively: overlapping readers would
+/// otherwise keep the log from beginning anew.
 pub(crate) type Quiet = Arc<RwLock<()>>;
 
-/// How long readers of another program are waited for; they may take as long as they like, and no commit is made
-/// meanwhile.
+/// How long cutting waits for readers of another program. No commit is made meanwhile, and such a reader may take as
+/// long as it likes.
 const READERS_PATIENCE: Duration = Duration::from_millis(500);
 /// After a reader of another program was in the way, the next try comes no sooner.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ impl Wal {
         Self { path: path.into(), directory, max_bytes, busy_timeout, again_at: None, quiet }
     }
 
-    /// Cuts the log if it is time.
+    /// Cuts the log if it is too long.
     pub(crate) fn tend(&mut self, connection: &Connection) {
         let bytes = self.bytes();
         if is_too_long(bytes, free_bytes(&self.directory), self.max_bytes)
@@ -46,7 +46,7 @@ impl Wal {
         }
     }
 
-    /// Moves everything into the file and gives the room of the log back; whether there was any.
+    /// Moves the content of the log into the file and frees the room of the log; returns whether it freed any.
     pub(crate) fn cut(&mut self, connection: &Connection) -> bool {
         let before = self.bytes();
         if before == 0 {
@@ -76,7 +76,8 @@ impl Wal {
     }
 }
 
-/// A log is moved into the file, which may grow by as much, while there is still room for that.
+/// Whether the log must be cut: it is longer than its limit, or the file, which may grow by as much, would soon find no
+/// room for it on the disk.
 fn is_too_long(bytes: u64, free_bytes: Option<u64>, max_bytes: u64) -> bool {
     bytes > max_bytes || free_bytes.is_some_and(|free| bytes > free)
 }

@@ -1,4 +1,4 @@
-//! The one thread that writes: takes everything that waits, commits it in one transaction, then answers.
+//! The one thread that writes: it takes all waiting calls, commits them in one transaction, and then answers them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const GROUP_MAX_BATCHES: usize = 1_000;
 /// Bytes that share a transaction at most.
 const GROUP_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// The longest wait for more callers, and then only a part of what the last transaction took.
+/// The longest wait for more callers; the wait is also bounded by a part of the time that the last transaction took.
 const GATHER_MAX: Duration = Duration::from_millis(1);
 
 /// One call of `commit`, waiting for its answer.
@@ -95,8 +95,8 @@ impl<'c> Writer<'c> {
         let (mut callers, mut took) = (1, Duration::ZERO);
         while let Some(job) = queue.pop() {
             if callers > 1 {
-                // A caller that was just answered tends to come back at once. The first one back must not leave with a
-                // sync of its own and let all others wait for the next.
+                // A caller that was just answered tends to come back at once. Without a short wait the first one back
+                // would get a sync of its own, and all others would wait for the next.
                 queue.gather(callers - 1, (took / 4).min(GATHER_MAX));
             }
             let (mut batches, mut bytes) = (job.batches.len(), job.bytes);
@@ -117,7 +117,7 @@ impl<'c> Writer<'c> {
     /// Commits a group and answers all callers in it.
     fn serve(&mut self, group: &mut Vec<Job>, queue: &Queue<Job>) {
         let mut done = self.transact(group, true);
-        // The disk may be full of what the log keeps; once that is in the file, there is room for more.
+        // The log itself may have filled the disk; once its content is in the file, there is room again.
         if matches!(done, Err(Failure::Before(StoreError::Full(_)) | Failure::Commit(StoreError::Full(_))))
             && self.writing.wal.cut(self.connection)
         {
@@ -125,12 +125,14 @@ impl<'c> Writer<'c> {
         }
         match done {
             Ok(outcomes) => self.acknowledge(group, outcomes),
-            // Jobs that came meanwhile have waited for the same and would wait as long again.
+            // Jobs that came meanwhile would meet the same lock and wait as long again, so they are refused together
+            // with the group.
             Err(failure @ Failure::Begin(_)) => {
                 queue.pop_while(group, |_| true);
                 refuse(group, &failure);
             }
-            // Nothing of the group was applied. Alone, and without the sweep, the calls that are not to blame succeed.
+            // Nothing of the group was applied. Each call is tried again alone and without the sweep, so that the calls
+            // without a fault succeed.
             Err(Failure::Before(_)) => {
                 let mut left = std::mem::take(group).into_iter();
                 while let Some(job) = left.next() {
@@ -160,7 +162,7 @@ impl<'c> Writer<'c> {
         if committed.is_err() {
             self.commits.forget();
         }
-        // Some errors make SQLite roll back by itself.
+        // After some errors SQLite has rolled back by itself.
         if committed.is_err()
             && !self.connection.is_autocommit()
             && let Err(why) = self.rollback.execute(())
@@ -186,7 +188,7 @@ impl<'c> Writer<'c> {
             answers.push(outcomes);
         }
         self.commits.finish()?;
-        // A group of nothing but conflicts stays without a write, and so without a sync.
+        // A group of nothing but conflicts writes nothing, and so needs no sync.
         if let Some(at) = applied_at {
             if sweep {
                 let garbage = self.commits.left_garbage();
@@ -197,7 +199,7 @@ impl<'c> Writer<'c> {
         Ok(answers)
     }
 
-    /// Hints first: a caller that hears the answer may rely on them being under way.
+    /// Sends hints and then answers, so that a caller that has its answer can rely on the hints being under way.
     fn acknowledge(&self, group: &mut Vec<Job>, outcomes: Vec<Vec<Outcome>>) {
         for (job, outcomes) in group.drain(..).zip(outcomes) {
             for (batch, outcome) in job.batches.iter().zip(&outcomes) {

@@ -1,8 +1,9 @@
 //! Reads key by key, for a slot that is on its way to another server.
 //!
-//! While a slot moves, a call whose keys are in both places is refused. A call with one key is not: whichever server has
-//! the key answers. So the queries are taken apart; an answer that needs several keys is then put together from several
-//! instants. That is what a caller has to reckon with anyway between two answers: whatever it decides from them is guarded.
+//! While a slot moves, a call whose keys are at both servers is refused. A call with one key is not: the server that
+//! has the key answers. So the queries are taken apart, and an answer that needs several keys is put together from
+//! several instants. Callers allow for that anyway, because a change may fall between two answers of one read: the
+//! guards of a commit check every decision that is made from them.
 
 use ff_core::{IndexName, Key, Partition};
 use ff_store::{Answer, Answers, Query, Result, Scan, StoreError, StoredDocument};
@@ -12,7 +13,7 @@ use crate::read::{self, Style};
 use crate::route::{self, Failure, Follow};
 use crate::topology::{Topology, slot_of};
 
-/// A key itself is refused only in the moment in which it travels.
+/// Attempts for one key. A key itself is refused only in the moment in which it travels.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -76,11 +77,12 @@ impl Apart<'_> {
         Ok((at, Answer::Scan(page)))
     }
 
-    /// The names are listed in one place; that the indexes are not empty is asked of each.
+    /// Reads the list of names, and asks for each index whether it is empty.
     async fn indexes(&self, prefix: Vec<u8>, after: Option<IndexName>, limit: usize) -> Result<(i64, Answer)> {
         let (mut latest, mut after) = (i64::MIN, after);
         let mut found: Vec<IndexName> = Vec::new();
-        // A page of names may have empty ones among them; a short page would read as the last.
+        // A page of names may contain empty indexes. The page is filled up, because a short page would look like the
+        // last one.
         loop {
             let wanted = limit - found.len();
             let query = Query::Indexes { prefix: prefix.clone(), after: after.take(), limit: wanted };

@@ -1,4 +1,4 @@
-//! Barriers that are shared: callers that come while one is under way all wait for the next.
+//! Shared barriers: callers that come while a barrier is under way all wait for the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,16 @@ use tokio::task::JoinSet;
 
 type Answer = oneshot::Sender<Result<()>>;
 
-/// Those who wait, by partition, and the tasks that see to them.
+/// The callers that wait, by partition, and the tasks that run barriers for them.
 #[derive(Default)]
 pub(crate) struct Barriers(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// A partition is in the map while a task sees to it.
+    /// A partition is in the map while a task runs barriers for it.
     waiting: HashMap<Partition, Vec<Answer>>,
-    /// Each ends when nobody waits for its partition. A caller that goes away takes nobody with it.
+    /// A task ends when no caller waits for its partition. It is a task of its own so that a caller that goes away does
+    /// not end the barrier of the others.
     tasks: JoinSet<()>,
 }
 
@@ -58,7 +59,7 @@ impl Barriers {
         answered.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the store was closed".into())))
     }
 
-    /// Those the next barrier is for; with none left the partition is let go.
+    /// The callers of the next barrier; if there are none, the partition leaves the map.
     fn take(&self, partition: Partition) -> Vec<Answer> {
         let mut state = self.state();
         let taken = state.waiting.get_mut(&partition).map(std::mem::take).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Batches to what a function call carries, and its answer to outcomes.
+//! Encodes batches as the arguments of a function call, and decodes its answer into outcomes.
 
 use std::sync::Arc;
 
@@ -17,19 +17,20 @@ use crate::read::parse_names;
 use crate::resp::Frame;
 use crate::topology::slot_of;
 
-/// One call runs undisturbed on its node: more operations than this go in several, so that others get their turn.
+/// Operations in one call. A call blocks its node until it ends, so a larger commit is split into several calls,
+/// between which other calls get their turn.
 const CALL_OPERATIONS_MAX: usize = 10_000;
-/// And more bytes than this.
+/// Bytes in one call, for the same reason.
 const CALL_BYTES_MAX: usize = 48 * 1024 * 1024;
 
-/// How hints travel and whether answers that wrote nothing need a write behind them.
+/// Facts about the deployment that decide how a commit is encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
-    /// Hints go to the channel of the slot.
+    /// Hints go to the channel of the slot (a cluster).
     pub(crate) sharded: bool,
-    /// The tier waits for replicas.
+    /// The tier waits for replicas, so an answer that wrote nothing needs a write behind it that they confirm.
     pub(crate) barrier: bool,
-    /// Somebody else listens to hints.
+    /// Another process listens to hints.
     pub(crate) hints: bool,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct CommitCall {
     batches: usize,
 }
 
-/// Cuts the batches of a commit where one function call would take too long.
+/// Splits the batches of a commit into calls that do not take too long.
 pub(crate) fn split(batches: &[Batch]) -> Vec<&[Batch]> {
     let mut parts = Vec::new();
     let (mut start, mut operations, mut bytes) = (0, 0, 0);
@@ -57,7 +58,7 @@ pub(crate) fn split(batches: &[Batch]) -> Vec<&[Batch]> {
     parts
 }
 
-/// Writes the batches down as what a function call carries. They have been validated.
+/// Encodes batches, which have been validated, as one function call.
 pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> Result<CommitCall> {
     let mut keys = Keys::new(partition);
     let mut request = Packed::new();
@@ -65,7 +66,7 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     let (key_count, value_count) = (request.reserve_number(), request.reserve_number());
     let barrier = if style.barrier { keys.position(Space::Barrier, b"") } else { 0 };
     request.count(barrier);
-    // How hints travel is said only where there are some.
+    // The request says how to publish hints only if there are some.
     match style.hints && batches.iter().any(|batch| !batch.hints.is_empty()) {
         true if style.sharded => request.string(b"SPUBLISH").string(&slot_channel(partition)),
         true => request.string(b"PUBLISH").string(CHANNEL),
@@ -93,8 +94,8 @@ pub(crate) fn encode(partition: Partition, batches: &[Batch], style: Style) -> R
     Ok(CommitCall { part, keys, batches: batches.len() })
 }
 
-/// Whether a key may be gone when the batch has been applied: on a node that gives its slot away, the function could then
-/// not touch it again.
+/// Whether a key may have ceased to exist when the batch has been applied: on a node that gives its slot away, the
+/// function could not touch it again.
 fn may_empty_a_key(batch: &Batch) -> bool {
     !batch.deletes.is_empty()
         || batch.entries.iter().any(|entry| matches!(entry, EntryChange::Remove { .. }))
@@ -104,7 +105,7 @@ fn may_empty_a_key(batch: &Batch) -> bool {
         || batch.puts.iter().any(|put| expiry(put).is_some())
 }
 
-/// Looks at indexes that may be empty, and takes those that are off the list.
+/// A call that checks indexes that may be empty, and takes those that are off the list.
 pub(crate) fn encode_tidying(partition: Partition, indexes: &[IndexName]) -> Bytes {
     let mut keys = Keys::new(partition);
     for index in indexes {
@@ -113,7 +114,8 @@ pub(crate) fn encode_tidying(partition: Partition, indexes: &[IndexName]) -> Byt
     function_call("FCALL", library::TIDY, &keys, &mut Packed::new())
 }
 
-/// The channel of all hints on a standalone server. Programs of every protocol share it: what hints say is the same.
+/// The channel of all hints on a standalone server. Programs of every protocol share it, because the content of hints
+/// is the same.
 pub(crate) const CHANNEL: &[u8] = b"flowfabric_1";
 
 /// The channel of a partition in a cluster; it hashes to the partition's slot.
@@ -191,8 +193,8 @@ fn encode_hints(p: &mut Packed, hints: &[Hint]) {
     }
 }
 
-/// The one document that a batch puts where there must be none, if that is all it depends on: one command checks and
-/// writes it. Commits that only create something are the most frequent of those that write little.
+/// The document of a batch whose only guard is the absence of the document that it puts: one command checks and writes
+/// it. Such creations are the most frequent small commits.
 fn created(batch: &Batch) -> Option<&Put> {
     let ([Guard::Absent(key)], [put]) = (batch.guards.as_slice(), batch.puts.as_slice()) else { return None };
     let plain = put.key == *key
@@ -225,14 +227,14 @@ fn encode_guards(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     }
 }
 
-/// The logs that the batch writes to: the function must know their ends before its first write. Of documents it knows the
-/// headers then, because whatever changes a document is guarded.
+/// The logs that the batch writes to: the function must know their ends before its first write. The headers of
+/// documents it knows by then, because every change of a document is guarded.
 fn encode_looks(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     let logs = batch.appends.iter().map(|append| &append.log).chain(batch.trims.iter().map(|trim| &trim.log));
     encode_positions(p, logs.map(|log| keys.log(log)).collect());
 }
 
-/// The indexes that may be opened by the batch.
+/// The indexes that may become non-empty by the batch.
 fn encode_opened(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     let of_entries = batch.entries.iter().filter_map(|entry| match entry {
         EntryChange::Set { index, .. } => Some(index),
@@ -252,13 +254,13 @@ fn encode_left(p: &mut Packed, keys: &mut Keys, batch: &Batch) {
     encode_indexes(p, keys, of_entries.chain(of_leases));
 }
 
-/// Those among the indexes that are listed at all.
+/// The positions of those indexes that are listed at all.
 fn encode_indexes<'b>(p: &mut Packed, keys: &mut Keys, indexes: impl Iterator<Item = &'b IndexName>) {
     let listed = indexes.filter(|index| index.is_listed());
     encode_positions(p, listed.map(|index| keys.index(index)).collect());
 }
 
-/// Each position once.
+/// Writes each position once.
 fn encode_positions(p: &mut Packed, mut positions: Vec<usize>) {
     positions.sort_unstable();
     positions.dedup();
@@ -273,7 +275,7 @@ fn expiry(put: &Put) -> Option<i64> {
     put.expires_at.filter(|at| *at <= limits::SCORE_MAX).map(|at| at.max(1))
 }
 
-/// What stands before the body of a stored document; the function writes the end of a lease into it.
+/// The header in front of the body of a stored document; the function writes the end of a lease into it.
 fn header(batch: &Batch, put: &Put) -> Bytes {
     let lease_until = [0; 8];
     let expires_at = expiry(put).unwrap_or(0).to_be_bytes();
@@ -322,7 +324,7 @@ pub(crate) fn parse_fence(bytes: &[u8]) -> Option<Fence> {
     Some(Fence { epoch, lease: LeaseId(Uuid::from_slice(lease).ok()?) })
 }
 
-/// The outcomes in the function's answer, and the indexes that it wants looked at because they may be empty.
+/// The outcomes in the function's answer, and the indexes that should be tidied because they may be empty.
 pub(crate) fn decode(call: &CommitCall, frame: Frame) -> Result<(Vec<Outcome>, Vec<IndexName>)> {
     let odd = || StoreError::Corrupt("the commit function gave an answer of another shape".into());
     let mut items = frame.into_array().ok_or_else(odd)?.into_iter();

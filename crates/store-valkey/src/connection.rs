@@ -1,15 +1,15 @@
 //! One pipelined connection, as a task that owns its socket.
 //!
-//! Callers put requests into a queue; the task writes whatever has gathered in one go and hands out the answers in
-//! order. It knows which requests had left when a connection broke: those are lost (they may have taken effect), the
-//! rest are still in the queue and go over the next connection.
+//! Callers put requests into a queue; the task writes the gathered requests in one go and hands out the answers in
+//! order. It knows which requests had been sent when a connection broke: those are lost (they may have taken effect).
+//! The rest are still in the queue and go over the next connection.
 //!
-//! Where the tier asks for replicas, a group of commits is followed by one WAIT on this same connection, and its
-//! answers are held until the replicas have the group. The next group gathers meanwhile, so many callers share one
-//! round trip to the replicas. Where it asks for the disk, the group is followed by a question whether the server still
+//! If the tier promises replicas, a group of commits is followed by one WAIT on this same connection, and the answers
+//! of the group are held until the replicas have it. The next group gathers meanwhile, so many callers share one round
+//! trip to the replicas. If the tier promises the disk, the group is followed by a question whether the server still
 //! syncs every write.
 //!
-//! A server that could not be reached is tried again behind the callers' backs: they are refused at once until it answers.
+//! While a server cannot be reached, the task goes on trying to connect, and callers are refused at once.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -32,9 +32,9 @@ use crate::transport::{DialError, Dialer, Duplex, Line};
 const QUEUE: usize = 4_096;
 /// Requests written in one go.
 const GROUP: usize = 512;
-/// Of those who were just answered, one in so many is waited for before the next write.
+/// The next write waits until one in so many of the callers that were just answered has asked again.
 const SHARE: usize = 3;
-/// A request that comes by itself lets others that are ready come along: one answer may have woken several callers, as that
+/// Even a single request waits for others that are ready: one answer may have woken several callers, for example that
 /// of a commit which their requests shared.
 const TOGETHER_MIN: usize = 2;
 /// After a failed attempt to connect, requests are refused this long before the next attempt.
@@ -48,14 +48,14 @@ pub(crate) enum CallError {
     NotSent(String),
     /// The server does not let us in.
     Denied(String),
-    /// It was sent and nobody knows what became of it.
+    /// It was sent, and its outcome is unknown.
     Lost(String),
-    /// It was done, but what the tier promises was not confirmed.
+    /// It was done, but the promise of the tier was not confirmed.
     Unconfirmed(String),
 }
 
 impl CallError {
-    /// With the server it is about; why one cannot connect says that already.
+    /// The reason with the server's address; a failed connection names the address already.
     pub(crate) fn at(&self, address: &str) -> String {
         match self {
             CallError::NotSent(why) if why.starts_with(address) => why.clone(),
@@ -74,7 +74,7 @@ impl std::fmt::Display for CallError {
     }
 }
 
-/// What is asked.
+/// The content of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     /// One encoded command.
@@ -96,11 +96,11 @@ pub(crate) struct Request {
     pub(crate) body: Body,
     /// The slot is on its way to this server: an ASKING goes before it.
     pub(crate) asking: bool,
-    /// It shares its call with nobody.
+    /// It does not share its call with other commits.
     pub(crate) alone: bool,
-    /// Answer only when what the tier promises is confirmed.
+    /// It is answered only when the promise of the tier is confirmed.
     pub(crate) confirmed: bool,
-    /// It asks for the server, not for its data: also one that is not known to be in charge may be asked.
+    /// It is about the server, not about its data, so even a server that is not known to be in charge may be asked.
     pub(crate) about_server: bool,
 }
 
@@ -111,14 +111,14 @@ impl Request {
     }
 }
 
-/// Whether a server can be reached, as all connections to it found, and which of its processes is in charge.
+/// What all connections to one server have found: whether it can be reached, and which of its processes is in charge.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     outage: Mutex<Option<Outage>>,
     charge: Mutex<Charge>,
 }
 
-/// The process of a server that was found to be in charge, and since when another one is in its place.
+/// The process of a server that was found to be in charge, and since when another process has answered in its place.
 #[derive(Debug, Default)]
 struct Charge {
     trusted: Option<String>,
@@ -132,8 +132,8 @@ struct Outage {
 }
 
 impl Health {
-    /// How long ago the first of the attempts failed that have failed since the last success. A server that may not be
-    /// asked is as far away as one that does not answer.
+    /// How long ago the first failed attempt since the last success was. A server that must not be asked for data
+    /// counts as one that does not answer.
     pub(crate) fn unreachable_for(&self) -> Option<Duration> {
         let outage = self.outage().as_ref().map(|outage| outage.since.elapsed());
         outage.max(self.charge().replaced.map(|since| since.elapsed()))
@@ -153,8 +153,8 @@ impl Health {
         self.outage().as_ref().map(|outage| outage.why.clone())
     }
 
-    /// This process was found to be in charge. Another one at the same address, after a restart, may have lost its data
-    /// while another server took over.
+    /// Notes that this process is in charge. Another process at the same address, after a restart, may have lost its
+    /// data while another server took over.
     pub(crate) fn trust(&self, run_id: &str) {
         let mut charge = self.charge();
         charge.replaced = None;
@@ -183,7 +183,7 @@ impl Health {
 
 type Answer = oneshot::Sender<Result<Frame, CallError>>;
 
-/// The handle callers hold. The task ends with its last handle.
+/// The handle that callers hold. The connection's task ends with its last handle.
 #[derive(Debug)]
 pub(crate) struct Connection {
     queue: mpsc::Sender<(Request, Answer)>,
@@ -214,9 +214,9 @@ impl Connection {
     }
 }
 
-/// Gives those who are about to ask the chance to come along: one write and one read of the server for several. Not for
-/// all: the server would have nothing to do while we gather, and we nothing while it answers. Nobody is waited for longer
-/// than others have something to do.
+/// Waits until enough callers that are about to ask have done so, so that the server reads several requests at once. It
+/// does not wait for all of them: the server would be idle while requests gather, and this process while the server
+/// answers. It also stops when all tasks that were ready have run and none of them brought a request.
 async fn gather(requests: &mut mpsc::Receiver<(Request, Answer)>, waiting: &mut Vec<(Request, Answer)>, enough: usize) {
     let enough = enough.min(GROUP);
     let mut polled = false;
@@ -231,7 +231,7 @@ async fn gather(requests: &mut mpsc::Receiver<(Request, Answer)>, waiting: &mut 
             return Poll::Ready(());
         }
         polled = true;
-        // Polled again when somebody asks, and at the latest when everybody who is ready has run.
+        // The task is polled again when a request comes, and at the latest when all tasks that are ready have run.
         let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
         Poll::Pending
     })
@@ -277,7 +277,7 @@ impl Actor {
         }
     }
 
-    /// Connects. Callers wait for that only if the server could be reached the last time.
+    /// Connects. Callers wait for the connection only if the server could be reached the last time.
     async fn dial(&mut self, waiting: &mut Vec<(Request, Answer)>) -> Result<Line, DialError> {
         let mut dialing = std::pin::pin!(self.dialer.dial(&self.address));
         let mut open = true;
@@ -294,7 +294,8 @@ impl Actor {
         }
     }
 
-    /// Answers what waits and what comes until the next attempt, so that callers can look for another server.
+    /// Refuses the waiting requests, and those that come until the next attempt, so that callers can look for another
+    /// server.
     async fn refuse(&mut self, why: &DialError, waiting: &mut Vec<(Request, Answer)>, until: Instant) {
         loop {
             refuse_all(why, waiting);
@@ -328,11 +329,11 @@ enum Pending {
         confirmed: bool,
         deadline: Instant,
     },
-    /// The answer to ASKING is nobody's.
+    /// The answer to ASKING, for which no caller waits.
     Asking {
         deadline: Instant,
     },
-    /// What follows a group: its answer confirms the group, or part of what the tier promises for it.
+    /// A command that follows a group: its answer confirms one promise of the tier for the group.
     Confirmation {
         of: Promise,
         last: bool,
@@ -340,15 +341,15 @@ enum Pending {
     },
 }
 
-/// Those who wait for the answer of one call.
+/// The callers that wait for the answer of one call.
 enum Asked {
     One(Answer),
-    /// Commits that shared it: the answer has an item for each, in their order.
+    /// Commits that shared a call: the answer has an item for each, in their order.
     Together(Vec<Answer>),
 }
 
 impl Asked {
-    /// Each with its own answer. A refusal of the call is that of everybody.
+    /// Each caller with its own answer. A refusal of the call refuses all of them.
     fn each(self, frame: Frame) -> Result<Vec<(Answer, Frame)>, String> {
         match (self, frame) {
             (Asked::One(answer), frame) => Ok(vec![(answer, frame)]),
@@ -370,7 +371,7 @@ impl Asked {
     }
 }
 
-/// What a tier promises beyond the primary's memory.
+/// A promise of a tier beyond the primary's memory.
 #[derive(Debug, Clone, Copy)]
 enum Promise {
     /// The answer of WAIT.
@@ -389,7 +390,7 @@ impl Pending {
     }
 }
 
-/// A process that may not be the one that was found to be in charge.
+/// A server process that may not be the one that was found to be in charge.
 struct Unproven {
     address: String,
     run_id: String,
@@ -400,16 +401,16 @@ struct Unproven {
 struct Session {
     stream: Box<dyn Duplex>,
     dialer: Arc<Dialer>,
-    /// Until the process at the other end is known to be in charge.
+    /// Present until the process at the other end is known to be in charge.
     unproven: Option<Unproven>,
     pending: VecDeque<Pending>,
     /// Answers of the group that the pending confirmations are about.
     held: Vec<(Answer, Frame)>,
-    /// What the first of them said that did not confirm it.
+    /// The first answer that did not confirm the group.
     unconfirmed: Option<String>,
-    /// Confirmations that are out.
+    /// Confirmations that have not been answered yet.
     waits: usize,
-    /// Answers that were last handed out: each may bring a question.
+    /// The number of answers that were last handed out; each of their callers may ask again.
     delivered: usize,
     inbox: BytesMut,
     outbox: Vec<u8>,
@@ -451,15 +452,15 @@ impl Session {
         End::Broken(why)
     }
 
-    /// Writes and reads until something breaks (why), or nobody is left to ask (nothing).
+    /// Writes and reads until the connection breaks (returns why), or no handle is left (returns nothing).
     async fn exchange(
         &mut self,
         requests: &mut mpsc::Receiver<(Request, Answer)>,
         waiting: &mut Vec<(Request, Answer)>,
     ) -> Option<String> {
         let mut open = true;
-        // One timer for the whole session: it looks at the oldest question now and then, instead of being set and
-        // taken back for each.
+        // One timer serves the whole session: it checks the oldest pending request now and then. A timer for each
+        // request would have to be set and cancelled every time.
         let patience = self.dialer.options.request_timeout / 4;
         let mut look = std::pin::pin!(sleep_until(Instant::now() + patience));
         loop {
@@ -485,7 +486,7 @@ impl Session {
                         return Some(why);
                     },
                 },
-                // While a WAIT is out, the next group gathers in the queue.
+                // While a WAIT is unanswered, the next group gathers in the queue.
                 received = requests.recv_many(waiting, GROUP), if open && self.waits == 0 => open = received > 0,
                 () = look.as_mut() => {
                     let now = Instant::now();
@@ -498,7 +499,7 @@ impl Session {
         }
     }
 
-    /// Moves requests to the outbox, commits in shared calls, and, if one of them asks for it, a WAIT behind them.
+    /// Moves requests to the outbox, with commits in shared calls, and a WAIT behind them if one of them asks for it.
     fn enqueue(&mut self, waiting: &mut Vec<(Request, Answer)>) {
         if self.unproven.as_ref().is_some_and(|process| process.health.trusts(&process.run_id)) {
             self.unproven = None;
@@ -509,7 +510,8 @@ impl Session {
         let mut joining = Joining::new(options.cluster);
         for (request, answer) in waiting.drain(..) {
             if answer.is_closed() {
-                // The caller gave up before anything was sent: nobody would know of the effect.
+                // The caller gave up before the request was sent, so it is not sent: no caller would learn of its
+                // effect.
                 continue;
             }
             let Request { body, asking, alone, confirmed, about_server } = request;
@@ -543,7 +545,7 @@ impl Session {
         }
         for joint in joining.into_joints() {
             let asked = Asked::Together(joint.write(&mut self.outbox));
-            // All commits of a process ask for the same.
+            // All commits of a process ask for the same confirmation.
             self.pending.push_back(Pending::Call { asked, confirmed: wait, deadline });
         }
         if !wait {
@@ -608,7 +610,7 @@ impl Session {
         let unconfirmed = self.unconfirmed.take();
         for (answer, frame) in self.held.drain(..) {
             let answered = match &unconfirmed {
-                // An error did nothing and needs no confirmation.
+                // A call that ended in an error did nothing, so it needs no confirmation.
                 Some(why) if !matches!(frame, Frame::Error(_)) => Err(CallError::Unconfirmed(why.clone())),
                 _ => Ok(frame),
             };

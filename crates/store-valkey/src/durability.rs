@@ -1,4 +1,4 @@
-//! What an acknowledged commit survives.
+//! The durability tiers: which losses an acknowledged commit survives.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The durability of a commit, chosen for the whole process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tier {
-    /// Acknowledged when the primary has it in memory. A failover may lose what the replica had not got.
+    /// Acknowledged when the primary has it in memory. A failover may lose commits that the replica had not received.
     #[default]
     Async,
     /// Acknowledged when the replicas have it too: survives the loss of the primary.

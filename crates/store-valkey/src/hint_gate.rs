@@ -1,10 +1,10 @@
 //! A gate for hints, open while other processes listen to a server.
 //!
-//! A hint costs the server a publication and the process a message to itself for every commit. As long as nobody else
-//! listens that is spent for nothing, so a process that knows itself alone at a server keeps the hints of what it commits
-//! there to itself. A process that begins to listen greets all others, in a cluster on every channel it listens to. One that was
-//! alone then shares its hints again, and answers that the newcomer should look at everything once: what was committed
-//! before the greeting arrived was not published.
+//! A hint costs the server a publication, and the process a message to itself, for every commit. As long as no other
+//! process listens, that is wasted, so a process that knows itself alone at a server does not publish its hints there.
+//! A process that begins to listen greets all others, in a cluster on every channel it listens to. A process that was
+//! alone then publishes its hints again, and answers that the newcomer should look at everything once, because commits
+//! before the greeting were not published.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,24 +16,24 @@ use uuid::Uuid;
 use crate::resp::Frame;
 use crate::topology::Node;
 
-/// Between two looks whether the others have gone. In a cluster also whether some have come: programs of before protocol 5
-/// do not greet there.
+/// The time between two counts of the listeners, which show whether the others have gone. In a cluster they also show
+/// whether some have come, because programs older than protocol 5 do not greet there.
 const LOOK: Duration = Duration::from_secs(30);
-/// In place of a partition's number.
+/// Stands in the place of a partition's number and marks a message that is no hint.
 const MARKER: [u8; 8] = [u8::MAX; 8];
 const GREETING: u8 = b'g';
 const ANSWER: u8 = b'a';
 
-/// Open while other processes listen: hints pass it only then.
+/// Whether hints are published: only while the gate is open, which it is while other processes listen.
 pub(crate) struct HintGate {
     own: Uuid,
     state: Mutex<State>,
-    /// A newcomer waits for its answer.
+    /// Notified when a newcomer waits for its answer.
     greeted: Notify,
 }
 
 struct State {
-    /// Others listen, or may.
+    /// Other processes listen, or may.
     open: bool,
     /// Counts greetings: a count of listeners taken before one of them is out of date.
     greetings: u64,
@@ -41,10 +41,10 @@ struct State {
     unanswered: Option<(Uuid, Vec<u8>)>,
 }
 
-/// Where somebody may listen.
+/// The server and its channels at which other processes may listen.
 pub(crate) struct Place<'a> {
     pub(crate) node: &'a Node,
-    /// The channels of slots.
+    /// Whether the channels are those of slots.
     pub(crate) sharded: bool,
     pub(crate) channels: &'a [Vec<u8>],
 }
@@ -54,7 +54,7 @@ impl Place<'_> {
         if self.sharded { b"SPUBLISH" } else { b"PUBLISH" }
     }
 
-    /// Greets on every channel; the most listeners that one of them has, if all could be counted.
+    /// Greets on every channel; returns the most listeners that one of them has, if all could be counted.
     async fn greet(&self, own: Uuid) -> Option<i64> {
         let mut most = 0;
         for channel in self.channels {
@@ -91,12 +91,12 @@ impl HintGate {
         self.state().open
     }
 
-    /// Nothing is known any more: the subscription ended.
+    /// Forgets what was known about other listeners, because the subscription ended.
     pub(crate) fn assume(&self) {
         self.state().open = true;
     }
 
-    /// Takes a message that is no hint; says whether it tells this process to look at everything.
+    /// Takes a message that is no hint; returns whether it tells this process to look at everything.
     pub(crate) fn heard(&self, channel: &[u8], payload: &[u8]) -> bool {
         let Some((kind, whom)) = parse(payload) else { return false };
         if kind == ANSWER {
@@ -114,7 +114,7 @@ impl HintGate {
         false
     }
 
-    /// Greets, then looks now and then whether the others have gone, and answers greetings. Never ends.
+    /// Greets, then counts the listeners now and then, and answers greetings. Never ends.
     pub(crate) async fn keep_looking(&self, place: &Place<'_>) {
         let greetings = self.state().greetings;
         self.learn(greetings, place.greet(self.own).await);
@@ -122,7 +122,7 @@ impl HintGate {
             if !self.is_open() && !place.sharded {
                 self.greeted.notified().await;
             } else {
-                // The time passes while nobody comes.
+                // A timeout means that no newcomer came.
                 let _ = timeout(LOOK, self.greeted.notified()).await;
             }
             let newcomer = self.state().unanswered.take();
@@ -135,7 +135,7 @@ impl HintGate {
         }
     }
 
-    /// Takes what was counted when so many had greeted. What could not be counted changes nothing.
+    /// Takes a count of listeners that was begun after so many greetings. A count that failed changes nothing.
     fn learn(&self, greetings: u64, listeners: Option<i64>) {
         let Some(listeners) = listeners else { return };
         let mut state = self.state();

@@ -1,10 +1,11 @@
 //! Commits that share a function call.
 //!
-//! A call of a function costs the server several microseconds before its first command, and the function reads the clock
-//! and the list of a partition's indexes. Commits that wait for the same connection therefore go as one call: of any
-//! partitions on a standalone server, of one slot in a cluster. They stay independent: each has its own answer, a conflict or
-//! an error of one is no matter of the others. A call that is refused as a whole has done nothing, and whoever tries again does
-//! so alone: in a moving slot the keys of a neighbour may be elsewhere, and a full server takes only what frees memory.
+//! A call of a function costs the server several microseconds before its first command, and the function reads the
+//! clock and the list of a partition's indexes. Commits that wait for the same connection therefore go as one call: of
+//! any partitions on a standalone server, of one slot in a cluster. They stay independent: each has its own answer, and
+//! a conflict or an error of one does not affect the others. A call that is refused as a whole has done nothing, and
+//! each of its commits is tried again alone: in a moving slot the keys of a neighbour may be elsewhere, and a full
+//! server takes only commits that free memory.
 
 use std::sync::Arc;
 
@@ -12,18 +13,18 @@ use crate::library;
 use crate::packing::{Keys, Packed, Values};
 use crate::resp::Command;
 
-/// Commits in one call. It runs undisturbed on its server: others get their turn after a millisecond or two.
+/// Commits in one call. A call blocks its server until it ends; with this limit that is a millisecond or two.
 const COMMITS_MAX: usize = 64;
-/// Operations of them in all.
+/// Operations of all commits in one call.
 const OPERATIONS_MAX: usize = 1_000;
-/// Bytes of them in all.
+/// Bytes of all commits in one call.
 const BYTES_MAX: usize = 256 * 1024;
 
 /// One commit, ready to be sent, by itself or with others.
 #[derive(Debug)]
 pub(crate) struct Part {
     slot: u16,
-    /// All of it frees memory: alone, or among its like, it runs on a full server.
+    /// Whether the whole commit frees memory. Alone, or in a call of such commits only, it runs on a full server.
     relief: bool,
     operations: usize,
     keys: usize,
@@ -33,7 +34,7 @@ pub(crate) struct Part {
     keys_end: usize,
 }
 
-/// What a commit says of itself beside its contents.
+/// Properties of a commit beside its contents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traits {
     pub(crate) slot: u16,
@@ -68,7 +69,7 @@ impl Part {
     }
 }
 
-/// Commits that go as one call, each with what its sender keeps of it.
+/// Commits that go as one call, each with a value that its sender wants back with the answer.
 #[derive(Debug)]
 pub(crate) struct Joint<K> {
     parts: Vec<Arc<Part>>,
@@ -97,11 +98,11 @@ impl<K> Joint<K> {
         self.kept.push(kept);
     }
 
-    /// Writes the call behind what is there; gives back what was kept, in the order of the answers.
+    /// Appends the call to the outbox; returns the senders' values, in the order of the answers.
     pub(crate) fn write(self, outbox: &mut Vec<u8>) -> Vec<K> {
         let sum = |of: fn(&Part) -> usize| self.parts.iter().map(|part| of(part)).sum::<usize>();
         let (keys, arguments) = (sum(|part| part.keys), sum(|part| part.arguments));
-        // One that does not free memory must not slip in with those that do.
+        // A commit that does not free memory must not run on a full server by sharing a call with those that do.
         let relief = self.parts.iter().all(|part| part.relief);
         let function = if relief { library::COMMIT_RELIEF } else { library::COMMIT };
         outbox.reserve(self.bytes + 64);
@@ -114,7 +115,7 @@ impl<K> Joint<K> {
     }
 }
 
-/// Puts commits together.
+/// Distributes commits over calls.
 #[derive(Debug)]
 pub(crate) struct Joining<K> {
     /// A call may have keys of one slot only.

@@ -11,11 +11,11 @@ use crate::refusal::Refusal;
 use crate::resp::{Frame, command};
 use crate::topology::Node;
 
-/// What the servers run.
+/// The source of the library.
 const CODE: &str = include_str!("../lua/flowfabric.lua");
 
 pub(crate) const COMMIT: &str = "ff_commit_6";
-/// The same for what frees memory: it runs on a full server.
+/// The commit function for batches that free memory: it runs on a full server.
 pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_6";
 pub(crate) const READ: &str = "ff_read_6";
 pub(crate) const TIDY: &str = "ff_tidy_6";
@@ -54,7 +54,7 @@ pub(crate) async fn provide(node: &Node, found: Found, may_load: bool) -> Result
     }
     let load = command(&[b"FUNCTION", b"LOAD", CODE.as_bytes()]);
     match node.call(0, Request::plain(load)).await {
-        // Somebody else was faster.
+        // Another process has loaded it meanwhile.
         Ok(Frame::Error(text)) if text.contains("already exists") => Ok(()),
         Ok(Frame::Error(text)) => match Refusal::parse(&text) {
             Refusal::Other => Err(StoreError::Config(format!("{} refuses the library: {text}", node.address))),

@@ -1,4 +1,4 @@
-//! What a function call carries: KEYS, a flat msgpack sequence that refers to them, and the values to store.
+//! The content of a function call: KEYS, a flat msgpack sequence that refers to them, and the values to store.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -8,14 +8,14 @@ use ff_core::{IndexName, Key, Partition};
 
 use crate::resp::{Command, Decimal};
 
-/// The protocol this program speaks, and the number in the names of the library and its functions. Every request carries
-/// it, too, so that a function never reads what was not written for it.
+/// The protocol that this program speaks, and the number in the names of the library and its functions. Every request
+/// carries it, too, so that a function never reads a request of another protocol.
 pub(crate) const PROTOCOL: u32 = 6;
 
-/// Items that Lua takes one by one.
+/// The longest sequence that Lua unpacks onto its stack.
 const SEQUENCE_MAX: u32 = 500;
 
-/// Every part of a command has a line of its own before it and two bytes behind it.
+/// Bytes around every part of a command: a line before it and two bytes behind it.
 const PART_FRONT: usize = 10;
 
 /// Bytes in front of the items: an array's header, the protocol, the length.
@@ -48,9 +48,9 @@ impl Space {
     }
 }
 
-/// Every partition's tag is shorter.
+/// The capacity for a partition's tag; every tag is shorter.
 const TAG_BYTES: usize = 16;
-/// Among so few keys one is found faster by looking than by hashing.
+/// Among this few keys a linear search is faster than hashing.
 const FEW: usize = 24;
 
 /// The keys of one call, each once. Positions begin at 1, as in Lua.
@@ -58,14 +58,14 @@ pub(crate) struct Keys {
     tag: Vec<u8>,
     /// All names, one behind the other.
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each name in `bytes`.
     ends: Vec<usize>,
-    /// Only of many.
+    /// Positions by name; used only when there are many keys.
     positions: HashMap<Vec<u8>, usize>,
 }
 
 impl Keys {
-    /// Keys of a commit: the first is the registry of index names.
+    /// The keys of a commit, which begin with the list of index names.
     pub(crate) fn new(partition: Partition) -> Self {
         let mut keys = Self::bare(partition);
         keys.registry();
@@ -118,7 +118,7 @@ impl Keys {
         self.ends.len()
     }
 
-    /// About as many as the keys take when they are sent.
+    /// Roughly how many bytes the keys take when they are sent.
     pub(crate) fn bytes_len(&self) -> usize {
         self.bytes.len() + PART_FRONT * self.ends.len()
     }
@@ -151,7 +151,7 @@ impl Keys {
     }
 }
 
-/// What is stored as it is: arguments of their own, behind the request. Positions count as in Lua's ARGV.
+/// Values that are stored as they are: arguments of their own, behind the request. Positions count as in Lua's ARGV.
 #[derive(Default)]
 pub(crate) struct Values(Vec<[Bytes; 2]>);
 
@@ -166,7 +166,7 @@ impl Values {
         self.0.len()
     }
 
-    /// About as many as the values take when they are sent.
+    /// Roughly how many bytes the values take when they are sent.
     pub(crate) fn bytes_len(&self) -> usize {
         self.iter().flatten().map(Bytes::len).sum::<usize>() + PART_FRONT * self.0.len()
     }
@@ -204,7 +204,7 @@ impl Packed {
         self.items
     }
 
-    /// About as many as the request takes when it is sent.
+    /// Roughly how many bytes the request takes when it is sent.
     pub(crate) fn bytes_len(&self) -> usize {
         self.bytes.len() + PART_FRONT
     }
@@ -287,7 +287,7 @@ impl Packed {
     }
 }
 
-/// Where a number is missing.
+/// The place of a number that is filled in later.
 pub(crate) struct Reserved(usize);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One commit and one read of everything at each primary before the first real one: what the user of the address may not
-//! do is said when the store is opened, and not in the middle of somebody's commit.
+//! One commit and one read at each primary, with every command that real calls use. A right that the user of the
+//! address lacks is thus reported when the store is opened, and not in the middle of a caller's commit.
 
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition, PartitionConfig};
@@ -30,7 +30,7 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
     let committed = commit::encode(partition, &batches(&name), style)?;
     let tried = try_call(node, partition, Body::Commit(committed.part)).await;
     if tried.is_err() {
-        // It may have failed in its middle. Without the right to delete, what it left stays; it is a few bytes.
+        // The commit may have failed in its middle. If the user has no right to delete, a few bytes stay behind.
         let keys = Keys::bare(partition);
         for space in [Space::Document, Space::Blob, Space::Log] {
             let _ = node.ask(&[b"DEL", &keys.name(space, &name)]).await;
@@ -40,7 +40,7 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
     tried?;
     let looked = read::encode(partition, &queries(&name), read::Style::NamedKeys);
     try_call(node, partition, Body::Command(looked)).await?;
-    // A message that no listener makes anything of.
+    // A message that every listener ignores.
     let publication = if sharded {
         command(&[b"SPUBLISH", &slot_channel(partition), b""])
     } else {
@@ -55,13 +55,13 @@ async fn try_call(node: &Node, partition: Partition, body: Body) -> Result<()> {
         Ok(Frame::Error(text)) => {
             let at_node = format!("{}: {text}", node.address);
             match Refusal::parse(&text) {
-                // Room comes and goes; that is for the calls to meet.
+                // A full server is no reason to refuse the start: it may have room again later, and calls handle it.
                 Refusal::Full => Ok(()),
                 _ if text.contains("ACL failure") || text.contains("NOPERM") => Err(StoreError::Config(format!(
                     "the user may not do what the store needs (all commands of the function library, keys that begin \
                      with a hash tag, channels that begin with flowfabric_1): {at_node}"
                 ))),
-                // A slot that moves is met by the calls, too.
+                // Calls handle a moving slot, too.
                 Refusal::Moved(_) | Refusal::Ask(_) | Refusal::Moving => Ok(()),
                 refusal => Err(refusal.into_error(&at_node)),
             }

@@ -1,14 +1,14 @@
 //! Which of several servers is the primary of a standalone deployment.
 //!
-//! Being told `master` is not enough: after a failover the old primary may come back and say the same, with data of the
-//! time before. So a primary that is taken is written down in its own data, under a number that grows with each change of
-//! hands (its reign). A server that returns carries a smaller number than the one that followed it. Where numbers are
-//! equal because nobody was there to write one down, a server that continues another's history follows it, and then more
-//! of the history wins. A process never goes back to a smaller number than it has seen, except to a server that carries
-//! on the history of the one it used.
+//! A server that calls itself `master` need not be the primary: after a failover the old primary may come back and say
+//! the same, with data of the time before. So each primary that is taken gets a number that grows with each change of
+//! hands (its reign), and the number is written into its own data. A server that returns carries a smaller number than
+//! the one that followed it. If numbers are equal, because no process was there to write a new one, a server that
+//! continues another's history is preferred to it, and then the server with more of the history. A process never goes
+//! back to a smaller number than it has seen, except to a server that carries on the history of the one it used.
 //!
-//! A server that was restarted may have lost what it held. Its new process is asked for nothing before it was taken here,
-//! and it is not taken while another server may still have what it lost.
+//! A server that was restarted may have lost what it held. Its new process is asked for no data before it has been
+//! taken here, and it is not taken while another server may still have the lost data.
 
 use std::sync::PoisonError;
 
@@ -31,7 +31,7 @@ pub(crate) struct Reign {
     history: String,
 }
 
-/// What a server that calls itself primary says of itself.
+/// The answers of a server that calls itself primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sighting {
     address: String,
@@ -50,20 +50,20 @@ impl Sighting {
         self.written.as_ref().map_or(0, |(number, _)| *number)
     }
 
-    /// Whether its data is what another server had, or follows from that.
+    /// Whether its data is that of the given history, or continues it.
     fn carries_on(&self, history: &str) -> bool {
         self.history == history || self.continues == history
     }
 }
 
-/// What a server says of itself.
+/// The role that a server reports.
 enum Seen {
     Primary(Sighting),
     /// A replica, and the number of the reign that its data speaks of.
     Replica(u64),
 }
 
-/// What the servers that do not call themselves primary may have.
+/// What is known about the servers that do not call themselves primary.
 #[derive(Debug, Clone, Copy, Default)]
 struct Others {
     /// One of them gave no answer.
@@ -91,7 +91,7 @@ pub(crate) async fn find(topology: &Topology) -> Result<Vec<Shard>> {
             Err(error @ StoreError::Config(_)) => return Err(error),
             Err(error) => {
                 others.unheard = true;
-                // That a server is a replica says more than that another is away.
+                // "This server is a replica" is a more useful error than "another server is away".
                 if !matches!(last, StoreError::ReadOnly(_)) {
                     last = error;
                 }
@@ -122,9 +122,9 @@ pub(crate) async fn find(topology: &Topology) -> Result<Vec<Shard>> {
 #[derive(Debug, PartialEq, Eq)]
 enum Choice {
     Take(usize),
-    /// None calls itself primary.
+    /// No server calls itself primary.
     Nobody,
-    /// One does, and must not be believed.
+    /// A server does, but its data is old.
     Stale(String),
 }
 
@@ -132,7 +132,7 @@ fn choose(sightings: &[&Sighting], known: Option<&Reign>, others: Others) -> Cho
     let may_be = |sighting: &Sighting| match known {
         None => true,
         Some(known) => {
-            // After a restart that lost something, the server in use is taken if nobody has more of it.
+            // After a restart that lost data, the server in use is taken if no other server has more of it.
             let mut numbers = sightings.iter().map(|other| other.number()).chain([others.number]);
             let has_most = !others.unheard && numbers.all(|number| number <= sighting.number());
             (sighting.address == known.address && (sighting.run_id == known.run_id || has_most))
@@ -155,12 +155,12 @@ fn choose(sightings: &[&Sighting], known: Option<&Reign>, others: Others) -> Cho
     }
 }
 
-/// Where the reign is written down.
+/// The key under which the reign is stored.
 fn key() -> Vec<u8> {
     format!("{}p", Partition::SYSTEM).into_bytes()
 }
 
-/// Begins a reign where the data speaks of another process.
+/// Begins a new reign if the data names another process.
 async fn write_down(node: &Node, sighting: &Sighting, known: Option<&Reign>) -> Result<Reign> {
     let reign = |number| Reign {
         number,
@@ -193,7 +193,7 @@ async fn look(node: &Node) -> Result<Seen> {
             let replicas = role.into_iter().nth(2).and_then(Frame::into_array).unwrap_or_default();
             replicas.into_iter().filter_map(|replica| address_of(&node.address, replica)).collect()
         }
-        // A replica whose data we may not read is one that was not heard.
+        // A replica whose data may not be read counts as one that gave no answer.
         Frame::Array(_) => {
             let written = written(node).await.map_err(|why| unavailable(why.to_string()))?;
             return Ok(Seen::Replica(written.map_or(0, |(number, _)| number)));

@@ -1,4 +1,4 @@
-//! Queries to a read-only function call, and its answer to answers.
+//! Encodes queries as a read-only function call, and decodes its answer.
 
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition, limits};
@@ -19,12 +19,12 @@ const LIMIT_MAX: usize = 1 << 31;
 /// The length of a document's header.
 const HEADER: usize = 56;
 
-/// Whether the function looks at keys that it finds on the way.
+/// Whether the function may read keys that the call does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Names of indexes are those that are not empty.
+    /// It may: a list of index names contains only indexes that are not empty.
     Whole,
-    /// Only at keys that the call names: names of indexes are those that are listed.
+    /// It may not: a list of index names contains all that are listed, empty or not.
     NamedKeys,
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn encode(partition: Partition, queries: &[Query], style: Style) -> B
     function_call("FCALL_RO", library::READ, &keys, &mut p)
 }
 
-/// A list of names that are not empty looks at the indexes, which the call cannot name.
+/// A query for non-empty indexes reads the indexes themselves, which the call cannot name, so its call must not follow
+/// its keys.
 pub(crate) fn follow(queries: &[Query]) -> Follow {
     let lists = queries.iter().any(|query| matches!(query, Query::Indexes { .. }));
     if lists { Follow::Nothing } else { Follow::Keys }
@@ -99,7 +100,7 @@ fn encode_scan(p: &mut Packed, keys: &mut Keys, scan: &Scan) {
     }
 }
 
-/// Where a page begins, given what lies outside of its range anyway.
+/// Where a page begins within its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
     Start,
@@ -121,7 +122,7 @@ impl Position {
     }
 }
 
-/// A score as a bound: exact, or open where no score can be.
+/// A score as a bound of a range; infinite where no score can lie beyond.
 fn bound(score: i64) -> Vec<u8> {
     match score {
         score if score > limits::SCORE_MAX => b"+inf".to_vec(),
@@ -149,7 +150,7 @@ fn lexical_range(prefix: &[u8]) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The answers in the function's answer, and names of indexes that are listed without reason.
+/// The answers in the function's reply, and the names of listed indexes that are empty.
 pub(crate) fn decode(queries: Vec<Query>, frame: Frame) -> Result<(Answers, Vec<IndexName>)> {
     let odd = || StoreError::Corrupt("the read function gave an answer of another shape".into());
     let mut items = frame.into_array().ok_or_else(odd)?.into_iter();
@@ -228,7 +229,7 @@ fn decode_scan(scan: &Scan, frame: Frame, at: i64) -> Result<ScanPage> {
         entries.push(IndexEntry { member, score, document });
     }
     if Position::of(scan) == Position::Behind {
-        // Behind an entry the function walks by rank, upwards and without bounds.
+        // After an entry the function reads on by rank and ignores the bounds, so they are applied here.
         entries.retain(|entry| (scan.min..=scan.max).contains(&entry.score));
         if scan.descending {
             entries.reverse();

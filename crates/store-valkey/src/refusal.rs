@@ -1,14 +1,14 @@
-//! What an error reply of the server means for the call that met it.
+//! The meaning of a server's error reply for the call that got it.
 
 use ff_store::StoreError;
 
-/// The meaning of an error reply. In all of these cases but `Partial` the command did nothing, as far as is known: what a
-/// commit did that ended with `Other` is known only if the function says that it had not begun ([`had_not_begun`]).
+/// The meaning of an error reply. In all cases but `Partial` and `Other` the command did nothing. A commit that ended
+/// with `Other` did nothing only if the function says that it had not begun ([`had_not_begun`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The slot lives at another node now.
     Moved(String),
-    /// The slot is on its way: ask there, this once.
+    /// The slot is on its way: this one call should go to the other node.
     Ask(String),
     /// The slot is on its way, and some of the keys are here and some there.
     Moving,
@@ -24,7 +24,7 @@ pub(crate) enum Refusal {
     Full,
     /// The credentials or rights do not suffice.
     Denied,
-    /// A function failed after its first write: what it did is not known.
+    /// A function failed after its first write: its effect is not known.
     Partial,
     /// Anything else: a defect.
     Other,
@@ -55,7 +55,8 @@ impl Refusal {
                 words.next().and_then(|protocol| protocol.parse().ok()).map_or(Refusal::Other, Refusal::OtherLibrary)
             }
             _ if text.contains("Function not found") => Refusal::NoLibrary,
-            // Keys that a function finds on the way: while their slot moves some are already elsewhere.
+            // The function read keys that the call does not name, and some of them are already elsewhere because their
+            // slot moves.
             _ if text.contains("non local key") || text.contains("undeclared keys") => Refusal::Moving,
             _ if text.contains("ACL failure in script") => Refusal::Denied,
             _ if text.contains("max number of clients") => Refusal::Later,
@@ -63,7 +64,7 @@ impl Refusal {
         }
     }
 
-    /// The error for a caller who cannot be helped.
+    /// The error for the caller, if the call cannot succeed.
     pub(crate) fn into_error(self, text: &str) -> StoreError {
         match self {
             Refusal::Full => StoreError::Full(text.into()),

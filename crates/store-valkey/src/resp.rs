@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Arrays nest no deeper in anything we ask for; deeper ones mean that we lost our place in the stream.
+/// The deepest nesting of arrays in any expected answer. Deeper arrays mean that the position in the stream was lost.
 const DEPTH_MAX: usize = 8;
 
 /// One answer.
@@ -74,7 +74,7 @@ impl Command {
         self.parts(&[part])
     }
 
-    /// One part of the command that lies in several places.
+    /// Adds one part of the command, put together from several pieces.
     pub(crate) fn parts(&mut self, pieces: &[&[u8]]) -> &mut Self {
         number_line(&mut self.0, b'$', pieces.iter().map(|piece| piece.len()).sum());
         for piece in pieces {
@@ -84,23 +84,23 @@ impl Command {
         self
     }
 
-    /// A command of this many parts behind others.
+    /// Begins a command of this many parts behind other commands.
     pub(crate) fn behind(mut others: Vec<u8>, parts: usize) -> Self {
         number_line(&mut others, b'*', parts);
         Self(others)
     }
 
-    /// Parts that will stand in a command.
+    /// Begins parts that will be put into a command later.
     pub(crate) fn bare(capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
     }
 
-    /// A number as a part.
+    /// Adds a number as a part.
     pub(crate) fn count(&mut self, count: usize) -> &mut Self {
         self.part(Decimal::of_count(count).as_bytes())
     }
 
-    /// Parts that were written before.
+    /// Adds parts that were written before.
     pub(crate) fn written(&mut self, parts: &[u8]) {
         self.0.extend_from_slice(parts);
     }
@@ -175,7 +175,8 @@ impl Decimal {
     }
 }
 
-/// Takes the first frame off the buffer when all of it is there. An error is text that is not the protocol.
+/// Takes the first frame off the buffer when all of it is there. An error means that the bytes are not of this
+/// protocol.
 pub(crate) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String> {
     let mut cursor = Cursor { bytes: buffer, at: 0 };
     match cursor.frame(0) {

@@ -1,9 +1,9 @@
-//! Brings a call to the server that can take it, and absorbs what a changing deployment answers meanwhile.
+//! Brings a call to the server that can take it, and repeats it while a changing deployment refuses it.
 //!
 //! An error reply means that nothing happened, so the call goes on, elsewhere or later, until the time limit. A commit
-//! whose answer was lost, or whose function failed in its middle, is given back at once: its outcome is unknown, and the
-//! caller resolves it. What has been out of order for a while is not waited for again: calls to a server that cannot be
-//! reached, and commits on a slot whose move does not end, fail at once, and those to other servers go on.
+//! whose answer was lost, or whose function failed in its middle, is given back at once: its outcome is unknown, and
+//! the caller resolves it. A fault that has lasted for a while is not waited for again: calls to a server that cannot
+//! be reached, and commits on a slot whose move does not end, fail at once, and calls to other servers go on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::topology::{Node, Purpose, Topology, redirect_address};
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How long a server that cannot be reached is waited for, counted from the first failure: a restart and a failover that
-/// is ordered by hand pass unnoticed.
+/// How long calls wait for a server that cannot be reached, counted from the first failure. It is long enough for a
+/// restart or a manual failover to pass unnoticed.
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a call was given up.
 pub(crate) enum Failure {
-    /// The slot is on its way to another server, and the call's keys are in both places. Only a read is told.
+    /// The slot is on its way to another server, and the call's keys are in both places. Only reads end like this.
     Moving,
     Store(StoreError),
 }
@@ -38,7 +38,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// What one attempt led to.
+/// The result of one attempt.
 enum Step {
     Answer(Frame),
     /// Go to this node, this once with ASKING.
@@ -53,13 +53,14 @@ enum Step {
     },
     /// The keys of the call are in two places.
     Moving(StoreError),
-    /// The library was put in order: try again at once.
+    /// The library was missing and has been loaded, or the call was refused because it shared a call: try again at
+    /// once.
     Again,
     Fail(StoreError),
 }
 
-/// Sends an encoded commit to the primary of a slot. It is not given up once it was sent: its answer says what became of
-/// it.
+/// Sends an encoded commit to the primary of a slot. It is not given up once it was sent, because only its answer tells
+/// its outcome.
 pub(crate) async fn commit(topology: &Topology, slot: u16, part: &Arc<Part>) -> Result<Frame> {
     let deadline = Instant::now() + topology.dialer.options.connect_timeout;
     match call_until(topology, slot, Follow::Keys, &Body::Commit(part.clone()), deadline).await {
@@ -69,12 +70,12 @@ pub(crate) async fn commit(topology: &Topology, slot: u16, part: &Arc<Part>) -> 
     }
 }
 
-/// Whether a call goes after its keys when they have left their slot's server before the slot itself.
+/// Whether a call may follow its keys to another server before their slot itself has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow {
     Keys,
-    /// It looks at keys that it does not name. Where its own have gone those may not be yet, and the server there would
-    /// take them for absent without a word.
+    /// It may not, because it reads keys that it does not name. Those may not have moved yet, and the other server
+    /// would silently take them for absent.
     Nothing,
 }
 
@@ -103,7 +104,7 @@ async fn call_until(
     let confirmed = purpose == Purpose::Commit && topology.dialer.options.confirms();
     let mut pause = PAUSE_MIN;
     let mut redirect: Option<(Arc<Node>, bool)> = None;
-    // What was refused beside others may be taken alone.
+    // A commit that was refused in a shared call may be accepted alone.
     let mut alone = false;
     loop {
         let target = redirect.take().or_else(|| topology.map().primary(slot).map(|node| (node.clone(), false)));
@@ -121,7 +122,7 @@ async fn call_until(
         match step {
             Step::Answer(frame) => return Ok(frame),
             Step::Fail(error) => return Err(error.into()),
-            // Servers that disagree can send a call to and fro; that too ends with the time limit.
+            // Servers that disagree can send a call to and fro, so redirections end with the time limit, too.
             Step::Redirect { .. } | Step::Again if Instant::now() > deadline => {
                 return Err(StoreError::Unavailable(format!("no server took slot {slot} in time")).into());
             }
@@ -148,13 +149,13 @@ async fn call_until(
     }
 }
 
-/// Pauses; says how long the next pause is.
+/// Pauses; returns how long the next pause is.
 async fn rest(pause: Duration) -> Duration {
     sleep(pause).await;
     (pause * 2).min(PAUSE_MAX)
 }
 
-/// What was sent, and whether nothing else could be with it.
+/// The request of an attempt, and whether it was sent in a call of its own.
 #[derive(Clone, Copy)]
 struct Attempted<'b> {
     body: &'b Body,
@@ -218,7 +219,7 @@ async fn refused(topology: &Topology, node: &Node, text: &str, attempted: Attemp
         Refusal::Moving => Step::Moving(StoreError::Unavailable(at_node)),
         Refusal::Later => Step::Wait { error: StoreError::Unavailable(at_node), doubt: true },
         refusal @ Refusal::NotPrimary => Step::Wait { error: refusal.into_error(&at_node), doubt: true },
-        // A full server takes what frees memory, unless it comes with something that does not.
+        // A full server accepts a commit that frees memory, unless it shared a call with one that does not.
         Refusal::Full if !attempted.alone && attempted.body.is_relief() => Step::Again,
         Refusal::Other if Purpose::of(attempted.body) == Purpose::Commit && !refusal::had_not_begun(text) => {
             Step::Fail(StoreError::Unknown(at_node))

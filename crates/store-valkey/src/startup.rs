@@ -1,6 +1,6 @@
 //! Checks before the first call: every server answers, is new enough and carries our library.
 //!
-//! A deployment may be in the middle of a rolling upgrade, a failover or a restart, so what waiting can cure is waited
+//! A deployment may be in the middle of a rolling upgrade, a failover or a restart, so faults that may pass are waited
 //! for, within the start-up limit. Wrong credentials and contradictions are reported at once.
 
 use std::collections::HashMap;
@@ -22,12 +22,12 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Major and minor version of the oldest Valkey that will do.
 const REQUIRED: (u32, u32) = (8, 0);
 
-/// What was found.
+/// The findings of the checks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
     /// The lowest version among the servers.
     pub(crate) version: String,
-    /// What an operator should know.
+    /// Advice to the operator.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ async fn check_once(topology: &Topology) -> Result<Findings> {
     }
     findings.version = lowest.map(|(_, reported)| reported).unwrap_or_default();
     for address in map.replicas() {
-        // A replica that is away cannot harm anyone yet; one that is too old could be promoted.
+        // A replica that is away does no harm yet; a replica that is too old could be promoted.
         match info(&topology.node(&address)).await {
             Ok(info) => drop(required_version(&address, &info)?),
             Err(error @ StoreError::Config(_)) => return Err(error),
@@ -79,7 +79,7 @@ async fn check_once(topology: &Topology) -> Result<Findings> {
     Ok(findings)
 }
 
-/// The deployment as it is now: nothing is waited for and nothing is loaded.
+/// Inspects the deployment as it is now, without waiting and without loading anything.
 pub(crate) async fn look(topology: &Topology) -> Result<Look> {
     topology.discover().await?;
     let map = topology.map();
@@ -107,7 +107,7 @@ pub(crate) async fn look(topology: &Topology) -> Result<Look> {
         }
     }
     look.version = lowest.map(|(_, reported)| reported).unwrap_or_default();
-    // A library that one server lacks is lacking.
+    // If one server lacks the library, the deployment does.
     look.layout.found = libraries.into_iter().min().flatten();
     Ok(look)
 }
@@ -116,7 +116,7 @@ type Info = HashMap<String, String>;
 /// A version, and the text it was reported as.
 type Version = ((u32, u32), String);
 
-/// What every primary must satisfy, whoever asks. Keeps the lowest version seen and adds to the warnings.
+/// Checks the requirements for every primary. Keeps the lowest version seen and adds to the warnings.
 async fn check_primary(
     topology: &Topology,
     node: &Node,
@@ -156,7 +156,7 @@ fn parse_info(text: &str) -> Info {
     pairs.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned())).collect()
 }
 
-/// Valkey reports an old `redis_version` for compatibility, so that one counts only where the other is absent.
+/// Valkey also reports an old `redis_version` for compatibility, which counts only if `valkey_version` is absent.
 fn reported_version(info: &Info) -> Option<&str> {
     info.get("valkey_version").or_else(|| info.get("redis_version")).map(String::as_str)
 }

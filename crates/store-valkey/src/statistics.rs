@@ -1,4 +1,4 @@
-//! What the servers spent on which command, by their own count.
+//! The time that the servers spent on each command, by their own count.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(crate) async fn used_memory(topology: &Topology) -> Result<u64> {
     used.ok_or_else(|| StoreError::Corrupt("INFO tells nothing of used memory".into()))
 }
 
-/// A section of what each primary says of itself.
+/// A section of the INFO of each primary.
 async fn info(topology: &Topology, section: &[u8]) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for node in topology.map().primaries() {

@@ -29,7 +29,7 @@ pub struct ValkeyStore {
     findings: Findings,
     style: Style,
     barriers: Arc<Barriers>,
-    /// One permit for each call: closing takes them all.
+    /// Each call holds a permit; closing waits for all of them.
     calls: Semaphore,
     refresher: AbortHandle,
 }
@@ -62,7 +62,7 @@ impl ValkeyStore {
         Ok(Self { topology, watcher, findings, style, barriers: Arc::default(), calls, refresher })
     }
 
-    /// What is at an address, without changing anything there.
+    /// Inspects the deployment at an address without changing anything there.
     pub fn look(url: &str) -> Pin<Box<dyn Future<Output = Result<Look>> + Send + '_>> {
         Box::pin(async move {
             let topology = Topology::new(Arc::new(Dialer::new(Arc::new(Options::parse(url)?))?));
@@ -70,12 +70,12 @@ impl ValkeyStore {
         })
     }
 
-    /// What an operator should know about the servers: eviction, persistence, missing replicas.
+    /// Advice to the operator about the servers: eviction, persistence, missing replicas.
     pub fn warnings(&self) -> &[String] {
         &self.findings.warnings
     }
 
-    /// What the servers spent on which command since they started or were told to forget.
+    /// The time that the servers have spent on each command since they started or their statistics were reset.
     pub async fn command_costs(&self) -> Result<BTreeMap<String, CommandCost>> {
         statistics::command_costs(&self.topology).await
     }
@@ -85,7 +85,7 @@ impl ValkeyStore {
         statistics::used_memory(&self.topology).await
     }
 
-    /// Takes names of empty indexes off the list. What fails here is found again by the next listing.
+    /// Takes names of empty indexes off the list. Errors are ignored, because the next listing finds the names again.
     async fn tidy(&self, partition: Partition, indexes: &[IndexName]) {
         if indexes.is_empty() {
             return;
@@ -96,7 +96,7 @@ impl ValkeyStore {
         }
     }
 
-    /// Whether somebody else hears the hints of a slot.
+    /// Whether another process hears the hints of a slot.
     fn has_other_listeners(&self, slot: u16) -> bool {
         self.topology.map().primary(slot).is_none_or(|node| self.watcher.has_other_listeners(&node.address))
     }
@@ -149,7 +149,7 @@ impl Store for ValkeyStore {
             let call = commit::encode(partition, part, style)?;
             let answer = route::commit(&self.topology, slot, &call.part).await;
             let decoded = answer.and_then(|frame| commit::decode(&call, frame));
-            // What an earlier part did stands: of the whole call one can then only say that it is not known.
+            // Earlier parts of the commit were applied, so the outcome of the whole call is unknown.
             let (some, left) = decoded.map_err(|error| match error {
                 error if outcomes.is_empty() => error,
                 error => StoreError::Unknown(format!("only a part of the commit was done: {error}")),
@@ -187,7 +187,7 @@ impl Store for ValkeyStore {
     }
 
     fn clock_of(&self, partition: Partition) -> u64 {
-        // Without a server there is no answer that could tell the time.
+        // Without a server there is no answer whose clock could matter.
         self.topology.map().primary(slot_of(partition)).map_or(0, |node| node.clock)
     }
 

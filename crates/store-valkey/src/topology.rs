@@ -1,4 +1,5 @@
-//! Which server takes which slot, now. A background task looks again whenever a call says that something changed.
+//! Which server has which slot now. A background task asks the servers again whenever a call finds that something
+//! changed.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,19 +20,20 @@ use crate::transport::Dialer;
 pub(crate) const SLOTS: u16 = 16_384;
 /// Connections to one node for reads, and for commits.
 const CONNECTIONS: usize = 2;
-/// Commits that wait for replicas block their connection meanwhile: more of them keep the server busy.
+/// Connections for commits that wait for replicas. A WAIT blocks its connection, so more connections are needed to keep
+/// the server busy.
 const WAITING_CONNECTIONS: usize = 4;
-/// A node that does not answer a question about the topology in this time is passed over.
+/// A node that does not answer a question about the topology within this time is skipped.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The topology is looked at no more often than this.
+/// The shortest time between two discoveries of the topology.
 const DISCOVERY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long commits wait for a slot that is on its way to another server, counted from the first that met it.
+/// How long commits wait for a moving slot, counted from the first commit that was refused because of the move.
 const MOVE_PATIENCE: Duration = Duration::from_secs(3);
-/// A slot of which nobody heard that it is on its way for this long has arrived.
+/// If no call has met a moving slot for this long, its move has ended.
 const MOVE_FORGOTTEN: Duration = Duration::from_secs(1);
 
-/// What a call does, which decides the connection it takes.
+/// The purpose of a call, which decides the connection that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Read,
@@ -70,7 +72,7 @@ impl Node {
         Self { address: address.to_owned(), clock: hasher.finish(), health, reads, commits }
     }
 
-    /// How long every attempt to connect has failed.
+    /// For how long every attempt to connect has failed.
     pub(crate) fn unreachable_for(&self) -> Option<Duration> {
         self.health.unreachable_for()
     }
@@ -108,7 +110,8 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     shards: Vec<Shard>,
-    /// The primary of each shard, at the shard's place: it is asked for several times a task.
+    /// The primary of each shard, in the order of the shards. It is kept here because it is looked up several times for
+    /// every task.
     primaries: Vec<Arc<Node>>,
 }
 
@@ -136,7 +139,7 @@ impl Map {
         replicas
     }
 
-    /// Slots no server has.
+    /// The number of slots that no server has.
     pub(crate) fn uncovered(&self) -> usize {
         let covered: usize = self.shards.iter().map(|shard| usize::from(shard.last - shard.first) + 1).sum();
         usize::from(SLOTS) - covered.min(usize::from(SLOTS))
@@ -153,11 +156,11 @@ pub(crate) struct Topology {
     moving: Mutex<HashMap<u16, Move>>,
     /// The primary of a standalone deployment that was taken last.
     pub(crate) reign: Mutex<Option<primary::Reign>>,
-    /// Nothing is written at the servers, not even who is in charge.
+    /// Nothing is written at the servers, not even the reign of a new primary.
     pub(crate) only_looks: bool,
 }
 
-/// When commits met a slot that is on its way: the first, and the latest.
+/// The instants at which the first and the latest commit met a moving slot.
 struct Move {
     since: Instant,
     latest: Instant,
@@ -176,7 +179,7 @@ impl Topology {
         }
     }
 
-    /// For a look that changes nothing.
+    /// Makes it a topology for an inspection that changes nothing.
     pub(crate) fn only_looking(self) -> Self {
         Self { only_looks: true, ..self }
     }
@@ -186,7 +189,7 @@ impl Topology {
         self.map.borrow().clone()
     }
 
-    /// Tells of new views.
+    /// A receiver of new views.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<Map>> {
         self.map.subscribe()
     }
@@ -196,7 +199,7 @@ impl Topology {
         self.stale.notify_one();
     }
 
-    /// Notes that a commit met a slot that is on its way; says whether it has been for too long to wait for it.
+    /// Notes that a commit met a moving slot; returns whether the move has taken too long to wait for it.
     pub(crate) fn is_stuck(&self, slot: u16) -> bool {
         let now = Instant::now();
         let mut moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +221,7 @@ impl Topology {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the deployment whenever somebody doubts the present view. Never ends.
+    /// Discovers the deployment anew whenever a call doubts the present view. Never ends.
     pub(crate) async fn keep_fresh(self: Arc<Self>) {
         let mut told = String::new();
         loop {
@@ -238,7 +241,7 @@ impl Topology {
         }
     }
 
-    /// Makes a new view from what the servers say.
+    /// Makes a new view from the servers' answers.
     pub(crate) async fn discover(&self) -> Result<()> {
         let shards =
             if self.dialer.options.cluster { self.cluster_shards().await? } else { primary::find(self).await? };
@@ -276,7 +279,7 @@ impl Topology {
                 }
                 Ok(Frame::Error(text)) => last = StoreError::Unavailable(format!("{}: {text}", node.address)),
                 Ok(frame) => match parse_shards(&node.address, frame) {
-                    // A server that still names a primary nobody can reach knows less than one that does not.
+                    // A server that still names an unreachable primary knows less than one that names another.
                     Some(shards) if self.is_promising(&shards) => return Ok(shards),
                     Some(shards) => best = best.or(Some(shards)),
                     None => last = StoreError::Unavailable(format!("{} gave no slots", node.address)),
@@ -288,13 +291,13 @@ impl Topology {
         best.ok_or(last)
     }
 
-    /// Whether a view differs from the one that a call has just found wanting.
+    /// Whether a view differs from the present one, which a call has just found wrong.
     fn is_promising(&self, shards: &[Shard]) -> bool {
         self.map.borrow().shards != shards
     }
 }
 
-/// A question about the deployment, with little patience.
+/// Asks a node about the deployment, with a short time limit.
 pub(crate) async fn ask(node: &Node, parts: &[&[u8]]) -> Result<Frame> {
     match timeout(DISCOVERY_TIMEOUT, node.ask(parts)).await {
         Ok(Ok(frame)) => Ok(frame),
@@ -346,7 +349,7 @@ fn join_address(asked: &str, host: &str, port: &str) -> String {
 pub(crate) fn slot_of(partition: Partition) -> u16 {
     let mut crc = crc_of(0, partition.family.tag().as_bytes());
     if partition.family != Family::System {
-        // It is asked for many times a task: a formatter would cost more than the sum.
+        // The slot is computed many times for every task, and a formatter would cost more than the checksum.
         let mut digits = [0; 5];
         let (mut number, mut first) = (partition.number, digits.len());
         while first == digits.len() || number > 0 {
@@ -359,7 +362,7 @@ pub(crate) fn slot_of(partition: Partition) -> u16 {
     crc % SLOTS
 }
 
-/// A sum with more bytes added.
+/// The checksum after more bytes.
 fn crc_of(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| {
         let [high, _] = sum.to_be_bytes();
@@ -367,7 +370,7 @@ fn crc_of(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// What each byte adds to a sum.
+/// The contribution of each byte to the checksum.
 const CRC_OF_BYTE: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte: u16 = 0;

@@ -40,7 +40,7 @@ impl std::fmt::Display for DialError {
 /// A connection that is ready for commands.
 pub(crate) struct Line {
     pub(crate) stream: Box<dyn Duplex>,
-    /// The server's process, which has another name after each start. Asked for only where another server may have
+    /// The id of the server's process, which is new after each start. It is asked for only if another server may have
     /// taken over meanwhile.
     pub(crate) run_id: Option<String>,
 }
@@ -105,7 +105,7 @@ impl Dialer {
     }
 }
 
-/// One command and its answer on a connection nobody else uses yet.
+/// Exchanges one command and its answer on a connection that is not in use yet.
 async fn exchange(stream: &mut Box<dyn Duplex>, request: &[u8]) -> std::io::Result<Frame> {
     stream.write_all(request).await?;
     let mut buffer = BytesMut::new();
@@ -119,7 +119,7 @@ async fn exchange(stream: &mut Box<dyn Duplex>, request: &[u8]) -> std::io::Resu
     }
 }
 
-/// The name of the process at the other end.
+/// The id of the process at the other end.
 async fn run_id(stream: &mut Box<dyn Duplex>) -> std::io::Result<String> {
     let info = exchange(stream, &command(&[b"INFO", b"server"])).await?;
     let run_id = info.text().and_then(|info| info_field(info, "run_id"));
@@ -156,7 +156,7 @@ fn tls_connector(options: &Options) -> Result<TlsConnector> {
             }
         }
         None => {
-            // Systems carry odd certificates; those that cannot be used are left out, as everyone does.
+            // Some certificates of a system cannot be used; they are left out, as is common practice.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }

@@ -1,7 +1,7 @@
-//! The address of a Valkey deployment and everything that can be said in it.
+//! The address of a Valkey deployment, with all its parameters.
 //!
 //! `valkey://[user:password@]host[:port][,host[:port]...][/]?cluster=true&tier=replicated&replicas=1`, or `valkeys://`
-//! for TLS. A parameter nobody knows is refused: a misspelt one would silently mean its default.
+//! for TLS. An unknown parameter is refused: a misspelt one would silently mean its default.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,15 +37,15 @@ pub struct Options {
     pub replicas: u32,
     /// Whether a missing or older function library is loaded; otherwise it is only verified.
     pub load_library: bool,
-    /// For one connection to be ready, and for a call to find a server that can take it.
+    /// The time limit for one connection to be ready, and for a call to find a server that can take it.
     pub connect_timeout: Duration,
-    /// For one answer.
+    /// The time limit for one answer.
     pub request_timeout: Duration,
-    /// For a deployment that is not ready yet when the process starts.
+    /// The time limit for a deployment that is not ready yet when the process starts.
     pub startup_timeout: Duration,
 }
 
-/// What a server that asks its clients for a certificate is shown.
+/// The certificate for a server that asks its clients for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// A PEM file with the certificate and those that vouch for it.
@@ -154,12 +154,12 @@ impl Options {
         self.replicas > 0
     }
 
-    /// Whether one of several servers is in charge, and another may be next.
+    /// Whether one of several standalone servers is in charge, and another one may take over.
     pub(crate) fn may_change_hands(&self) -> bool {
         !self.cluster && self.hosts.len() > 1
     }
 
-    /// Whether a commit is followed by a question whose answer confirms what the tier promises.
+    /// Whether a commit is followed by a question whose answer confirms the promise of the tier.
     pub(crate) fn confirms(&self) -> bool {
         self.waits() || self.tier == Tier::Fsynced
     }

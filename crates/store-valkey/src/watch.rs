@@ -1,8 +1,8 @@
 //! Hints from all processes, by pub/sub on connections of their own.
 //!
 //! On a standalone server there is one channel. In a cluster each partition has a channel that hashes to its slot, and
-//! each primary is listened to for the partitions it has, by a listener of its own: one that is away silences no other.
-//! Whenever a subscription had to be renewed hints may have been lost, and the watchers are told to look at everything
+//! each primary has a listener of its own for the partitions it has, so that a primary that is away silences no other.
+//! Whenever a subscription had to be renewed, hints may have been lost, and the watchers are told to look at everything
 //! once.
 //!
 //! A process that listens alone at a server publishes nothing there: its hints would only come back to it. See
@@ -31,10 +31,11 @@ use crate::topology::{Topology, slot_of};
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Partitions beyond the default ones are met one after another; their subscriptions are made together.
+/// Partitions beyond the default ones are used for the first time one after another; the subscriptions of those that
+/// come within this time are made together.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Listens for the whole process.
+/// The listener of the whole process.
 pub(crate) struct Watcher {
     sender: Mutex<Option<HintSender>>,
     partitions: Arc<Partitions>,
@@ -42,12 +43,13 @@ pub(crate) struct Watcher {
     task: AbortHandle,
 }
 
-/// Who else listens, by the address of the server.
+/// The gates for hints, by the address of the server.
 #[derive(Default)]
 struct HintGates(Mutex<BTreeMap<String, Arc<HintGate>>>);
 
 impl HintGates {
-    /// Whether hints must be published at a server. Of one that is not listened to nothing is known.
+    /// Whether hints must be published at a server. They must at a server without a listener, because its other
+    /// listeners are not known.
     fn is_open(&self, address: &str) -> bool {
         self.known().get(address).is_none_or(|gate| gate.is_open())
     }
@@ -89,8 +91,8 @@ impl Partitions {
 }
 
 impl Watcher {
-    /// Begins to listen; answers when each subscription stands or was tried once, or after the connect timeout. A user who
-    /// may not listen is told.
+    /// Begins to listen; returns when each subscription is made or was tried once, or after the connect timeout. It
+    /// fails if the user has no right to listen.
     pub(crate) async fn start(topology: Arc<Topology>) -> Result<Self> {
         let sender = HintSender::default();
         let sharded = topology.dialer.options.cluster;
@@ -102,19 +104,19 @@ impl Watcher {
         let listening = Listening { topology, sender: sender.clone(), partitions: of_partitions, hint_gates: for_all };
         let task = tokio::spawn(listening.run(ready)).abort_handle();
         let watcher = Self { sender: Mutex::new(Some(sender)), partitions, hint_gates, task };
-        // Hints are only hints: a process that cannot hear them yet works all the same.
+        // A process that cannot hear hints yet works all the same, only slower.
         match timeout(patience, tried).await {
             Ok(Ok(Some(denied))) => Err(StoreError::Config(denied)),
             _ => Ok(watcher),
         }
     }
 
-    /// Whether hints of what is committed at a server must be published, or are heard in this process alone.
+    /// Whether hints of commits at a server must be published, because other processes may listen there.
     pub(crate) fn has_other_listeners(&self, address: &str) -> bool {
         self.hint_gates.is_open(address)
     }
 
-    /// Tells the watchers of this process.
+    /// Passes a hint to the watchers of this process.
     pub(crate) fn tell(&self, hint: &Hint) {
         if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             sender.send(Signal::Hint(hint.clone()));
@@ -128,7 +130,7 @@ impl Watcher {
 
     pub(crate) fn subscribe(&self) -> Hints {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        // After closing, a receiver whose sender is gone: it ends at once.
+        // After closing, the sender of this receiver is gone, so its stream ends at once.
         sender.as_ref().map_or_else(|| HintSender::default().subscribe(), HintSender::subscribe)
     }
 
@@ -145,7 +147,7 @@ impl Drop for Watcher {
     }
 }
 
-/// What became of the first attempt of a listener.
+/// The result of a listener's first attempt.
 enum Tried {
     Standing,
     Failed,
@@ -160,7 +162,7 @@ struct Listening {
     hint_gates: Arc<HintGates>,
 }
 
-/// The listener to one server, and what it was told to hear. Ends with this handle.
+/// The listener at one server, and its channels. It ends with this handle.
 struct Listened {
     channels: Vec<Vec<u8>>,
     task: AbortHandle,
@@ -191,7 +193,7 @@ impl Listening {
                 denied = Some(why);
             }
         }
-        // The store was given up before it was open.
+        // An error here means that the caller gave up before the store was open.
         let _ = ready.send(denied);
         loop {
             tokio::select! {
@@ -225,7 +227,7 @@ impl Listening {
                 listener.gate.assume();
                 let why = ended.err().unwrap_or_default();
                 tracing::debug!(address, why, "a subscription ended");
-                // Nobody waits for a second attempt.
+                // Only the first attempt is waited for.
                 if let Some(tried) = tried.take() {
                     let denied = matches!(Refusal::parse(&why), Refusal::Denied);
                     let first = if denied { Tried::Denied(format!("{address}: {why}")) } else { Tried::Failed };
@@ -270,7 +272,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Listens until the connection breaks, and looks who else does, once it stands.
+    /// Listens until the connection breaks. Once it is subscribed, it also keeps track of other listeners.
     async fn run(
         &self,
         topology: &Topology,
@@ -325,7 +327,7 @@ impl Listener {
                         *stood = true;
                         standing.notify_one();
                         match tried.take() {
-                            // Nobody can have missed anything before the store was opened.
+                            // Before the store was opened no watcher can have missed a hint.
                             Some(tried) => drop(tried.send(Tried::Standing).await),
                             None => self.sender.send(Signal::Resync),
                         }
@@ -335,7 +337,7 @@ impl Listener {
         }
     }
 
-    /// Passes a hint on; says whether the frame confirms a subscription.
+    /// Passes a hint on; returns whether the frame confirms a subscription.
     fn take(&self, frame: Frame) -> std::result::Result<bool, String> {
         let items = match frame {
             Frame::Array(items) => items,

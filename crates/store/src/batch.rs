@@ -111,8 +111,9 @@ pub struct Append {
     pub expected: Option<u64>,
     /// Keep at least the newest `cap` records; older ones may go (0 = keep all).
     pub cap: u64,
-    /// The caller sees to it that one batch at a time appends to this log, as a guarded document does. A record is then
-    /// read as soon as it is committed, where numbers that several batches draw at the same time are read in their order.
+    /// Only one batch at a time appends to this log; the caller makes sure of that, for example by the version guard of
+    /// a document. Readers then see a record as soon as it is committed. Without this promise a store may hold records
+    /// back until those with smaller numbers are committed.
     pub in_turn: bool,
 }
 
@@ -161,7 +162,7 @@ pub enum Effect<'a> {
 pub struct Batch {
     /// The command that makes this change; becomes the version of every document put.
     pub command: CommandId,
-    /// All must hold.
+    /// Conditions that must all hold.
     pub guards: Vec<Guard>,
     /// Documents to write; each needs an `Absent` or `Version` guard of its own.
     pub puts: Vec<Put>,
@@ -178,9 +179,9 @@ pub struct Batch {
     pub trims: Vec<Trim>,
     /// Blobs to write or remove, under the same rule as deletes.
     pub blobs: Vec<BlobChange>,
-    /// Told to all watchers after the batch was applied.
+    /// Messages to all watchers, sent after the batch was applied.
     pub hints: Vec<Hint>,
-    /// The batch gives memory back (endings, deletes, trims): a full store takes it all the same.
+    /// The batch frees memory (endings, deletes, trims), so a full store accepts it all the same.
     pub relief: bool,
 }
 
@@ -234,7 +235,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The applied half, for callers that guarded against nothing.
+    /// The effects of an applied batch; `None` after a conflict.
     pub fn applied(self) -> Option<Applied> {
         match self {
             Outcome::Applied(applied) => Some(applied),

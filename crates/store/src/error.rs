@@ -2,10 +2,10 @@
 
 use ff_core::{Code, Error};
 
-/// The detail that tells an error after which something may have been applied.
+/// The detail that marks an error after which the commit may have been applied.
 const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
-/// Trouble between us and the database.
+/// Why a call to the database failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The database did not answer, or not in time. A commit may or may not have been applied.
@@ -67,7 +67,7 @@ impl StoreError {
         matches!(self, StoreError::Unknown(_))
     }
 
-    /// Whether a commit that ended in this error may have been applied; for an error that came from here.
+    /// Whether a commit may have been applied although it ended in this error, which was made from a store's error.
     pub fn may_be_applied(error: &Error) -> bool {
         error.details.contains_key(OUTCOME_UNKNOWN)
     }

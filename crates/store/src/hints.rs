@@ -1,4 +1,4 @@
-//! Hints: messages that make things fast and that nothing depends on.
+//! Hints: messages between processes that save time. Every hint may be lost, so correctness never depends on one.
 
 use bytes::Bytes;
 use ff_core::Partition;

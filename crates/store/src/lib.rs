@@ -1,10 +1,10 @@
 //! The store: partitioned documents with ordered indexes, append-only logs, blobs and wake-up hints.
 //!
-//! A store knows nothing about flows or signals, and of leases only an instant beside a document. It has four
-//! methods: [`Store::read`] answers several questions about one partition in one round trip, [`Store::commit`]
-//! applies independent guarded batches, [`Store::barrier`] makes sure that what was read lasts, and [`Store::watch`]
-//! delivers hints. Everything that may happen when is
-//! decided above, in `ff-core`; everything below this trait is checked by one conformance suite.
+//! A store knows nothing about flows or signals, and of leases only an instant beside a document. It has four methods:
+//! [`Store::read`] answers several questions about one partition in one round trip, [`Store::commit`] applies
+//! independent guarded batches, [`Store::barrier`] returns when everything that was read will last, and
+//! [`Store::watch`] delivers hints. All rules about what may happen when are decided above this trait, in `ff-core`;
+//! every implementation of the trait is checked by one conformance suite.
 
 mod batch;
 #[cfg(feature = "conformance")]
@@ -66,9 +66,9 @@ pub trait Store: Send + Sync + 'static {
     /// applied all the same. Repeating the call is then safe: a batch that was applied meets its own command id.
     async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> Result<Vec<Outcome>>;
 
-    /// Answers when everything that a read of the partition has shown before the call is as lasting as an acknowledged
-    /// commit. An answer from a read alone ("it was done before") goes through it: the commit that it speaks of may
-    /// still be on its way to where the store promises it to be. Costs nothing on a store whose reads show only what
+    /// Returns when everything that earlier reads of the partition have shown is as lasting as an acknowledged commit.
+    /// An answer from a read alone ("it was done before") must wait for it: the commit that the answer speaks of may
+    /// not have reached the replicas or the disk yet. It costs nothing on a store whose reads show only data that
     /// lasts.
     async fn barrier(&self, partition: Partition) -> Result<()> {
         let _ = partition;
@@ -81,8 +81,8 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
-    /// Whether a count costs the same however many entries there are. Where it does not, a caller that only wants to
-    /// know roughly how much there is says how far to count.
+    /// Whether a count costs the same however many entries there are. If not, a caller that needs only a rough number
+    /// limits how far the store counts.
     fn counts_for_free(&self) -> bool {
         false
     }
@@ -91,11 +91,11 @@ pub trait Store: Send + Sync + 'static {
     /// were.
     fn watch(&self) -> Hints;
 
-    /// Stops background work and lets go of files and connections. Answers after everything accepted was answered.
+    /// Stops background work and closes files and connections. Returns after every accepted call was answered.
     async fn close(&self) {}
 }
 
-/// The questions one asks most, as single calls.
+/// The most common queries as calls of their own.
 impl dyn Store {
     /// The documents under these keys, in order; absent or expired ones are `None`.
     pub async fn documents(&self, partition: Partition, keys: Vec<Key>) -> Result<Vec<Option<StoredDocument>>> {
@@ -125,7 +125,7 @@ impl dyn Store {
         self.read(partition, vec![query]).await?.into_only(Answer::into_indexes)
     }
 
-    /// The names of indexes with a prefix, behind a name.
+    /// The names of the non-empty indexes that begin with a prefix and come after a name.
     pub async fn indexes_after(
         &self,
         partition: Partition,

@@ -1,11 +1,11 @@
-//! The findings of a look at a database that changes nothing there. For the doctor.
+//! The findings of a read-only inspection of a database, for `ff doctor`.
 
 /// The layout of a store (its tables, or its function library): which it has, and which this program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// `None` where no store has been set up yet.
     pub found: Option<u32>,
-    /// An older one is brought up to this at the next start.
+    /// The layout that this program needs. An older one is upgraded at the next start.
     pub needed: u32,
 }
 
@@ -16,7 +16,7 @@ impl Layout {
     }
 }
 
-/// The findings of a look.
+/// The findings of an inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     /// The version of the database.

@@ -67,7 +67,7 @@ impl Query {
         Self::count_up_to(index, u64::MAX)
     }
 
-    /// Counts the entries of an index, and not further than this.
+    /// Counts the entries of an index, and stops at a limit.
     pub fn count_up_to(index: IndexName, at_most: u64) -> Self {
         Query::Count { index, min: i64::MIN, max: i64::MAX, at_most }
     }
@@ -132,7 +132,7 @@ pub enum LogStart {
     After(u64),
     /// At the first record appended at or after this instant.
     Since(i64),
-    /// The newest records, newest first, behind (below) this number; `u64::MAX` for the very newest.
+    /// The records below this number, newest first; `u64::MAX` begins with the newest.
     Before(u64),
 }
 
@@ -172,8 +172,8 @@ pub struct LogPage {
     pub records: Vec<LogRecord>,
     /// The number of the oldest record still there; `next` when there is none.
     pub first: u64,
-    /// Records up to this number were removed; 0 when none was. Numbers may skip, so it says more than `first`: a
-    /// reader that has come as far as this has missed nothing.
+    /// Records up to this number were removed; 0 when none was. Numbers may have gaps, so `first` alone cannot tell
+    /// whether a reader has missed a record: a reader that has read up to this number has missed none.
     pub removed_up_to: u64,
     /// The number the next record will get (the next at the least, where numbers may skip); 1 for a new log.
     pub next: u64,

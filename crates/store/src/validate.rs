@@ -33,7 +33,8 @@ impl Batch {
                 }
                 Effect::Blob(BlobChange { key, bytes }) => {
                     check_name("key", key)?;
-                    // Bytes that belong to a numbered record come with it under a fence alone, as the record does.
+                    // The bytes of a numbered record are written together with it, and so need no more than the fence
+                    // that the record needs.
                     if bytes.is_none() || !self.appends_under_fence(&guards) {
                         guards.some_own(key)?;
                     }
@@ -97,10 +98,10 @@ impl Batch {
     }
 }
 
-/// Up to this many names a look at each is cheaper than hashing them.
+/// Up to this many names, comparing them one by one is cheaper than hashing them.
 const FEW: usize = 16;
 
-/// Which documents a batch guards, so that a large batch is checked in one pass.
+/// The documents that a batch guards, collected once so that a large batch is checked in one pass.
 struct Guards<'a> {
     guards: &'a [Guard],
     /// The documents that guards name; kept only where there are many guards.

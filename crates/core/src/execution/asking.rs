@@ -1,5 +1,6 @@
-//! Waiting for a person to decide about a budget, before a start or in the middle of an attempt. The budget asks, once for
-//! all that wait; the execution waits like something parked, and its answer lets it go like a gate that opens.
+//! Waiting for a person to decide about a budget, before a start or in the middle of an attempt. The budget asks once
+//! for all executions that wait. Each of them waits like a parked execution, and the answer releases them like a gate
+//! that opens.
 
 use uuid::Uuid;
 
@@ -20,7 +21,7 @@ pub struct AskBudget<'a> {
     pub suspension: SuspensionId,
     /// The gate of the budget that asks, as `b:name`.
     pub gate: &'a str,
-    /// For people.
+    /// The question, for people.
     pub detail: &'a str,
 }
 
@@ -40,7 +41,7 @@ impl Execution {
         suspended && self.suspension.as_ref().is_some_and(|suspension| suspension.reason == SuspendReason::Budget)
     }
 
-    /// Its holder needs more than a budget has: the lease is released until the question is answered.
+    /// Its holder needs more than a budget has left: the lease is released until the question is answered.
     pub fn ask_budget(
         &mut self,
         fence: &LeaseFence,
@@ -82,8 +83,8 @@ impl Execution {
         self.recheck_at = now + limits::ASKED_RECHECK_MS;
     }
 
-    /// The question was answered, whatever the answer is: the execution is admitted or refused anew. The cause that
-    /// resumed it before it was asked at its admission still waits for its worker.
+    /// The question was answered, one way or the other: the execution is admitted or refused anew. If the question was
+    /// asked at its admission, the cause that had resumed it before is kept, because no worker has read it yet.
     pub(super) fn budget_answered(&mut self, now: i64, effects: &mut Effects) {
         let parted = self.state.attempt_state == AttemptState::AttemptInterrupted;
         let by = match self.resumed_by {

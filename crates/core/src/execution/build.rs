@@ -16,8 +16,9 @@ impl Execution {
         Ok(())
     }
 
-    /// An operator says which build may run it from now on; with none, the next build that takes it. A build that no
-    /// worker can have, or that the requirements leave no room for, is refused and changes nothing.
+    /// An operator chooses the build that may run it from now on; with `None` the next build that takes it. A build
+    /// that no worker can have, or for which the set of required capabilities has no room, is refused and changes
+    /// nothing.
     pub fn repin(&mut self, build_id: Option<&str>, now: i64) -> Result<()> {
         self.refuse_terminal()?;
         let pinned = build_id.map(|build_id| Ok((self.required_capabilities().with_build(build_id)?, build_id)));

@@ -1,4 +1,5 @@
-//! Taking an execution under a lease, directly or through a grant, and losing the lease again.
+//! Taking an execution under a lease, directly or through a grant; checking the fence of its holder; and giving the
+//! lease back. A lease that runs out is the subject of `reclaim`.
 
 use super::{Execution, ResumeCause, ResumedBy};
 use crate::error::{Code, Error, Result};
@@ -12,13 +13,13 @@ use crate::limits;
 use crate::planted::{Bug, planted};
 use crate::state::{AttemptState, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState};
 
-/// An ending that leaves no mark for its slot has at least this long to be applied.
+/// A commit that ends a lease without a mark for its slot has at least this long until `not_after` refuses it.
 const UNMARKED_MARGIN_MS: i64 = 1_000;
 
 /// The worker that claims, and the lease it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Chosen by the claimer; for a grant its id.
+    /// Chosen by the claimer; the id of the grant if there is one.
     pub lease_id: LeaseId,
     /// The worker's logical name.
     pub worker_id: String,
@@ -35,10 +36,10 @@ pub struct Claim {
 /// A concurrency slot that a claim took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedSlot {
-    /// The try that took it.
+    /// The id of the slot, which names the try that took it.
     pub id: SlotId,
-    /// Up to this instant of the execution's partition the slot's own timer has not looked; 0 if that is not known. See
-    /// [`Execution::may_end_unmarked`].
+    /// Up to this instant of the execution's partition the slot's own timer has not checked the slot; 0 if that is not
+    /// known. See [`Execution::may_end_unmarked`].
     pub unseen_until: i64,
 }
 
@@ -125,7 +126,7 @@ impl Execution {
         Ok(ClaimedAttempt { kind, fence })
     }
 
-    /// Records in the history what the next lease will overwrite.
+    /// Copies the lease and the attempt that the next lease will overwrite into the history.
     fn record_history(&mut self, effects: &mut Effects) {
         let Some(lease) = self.lease.take() else { return };
         effects.history.push(HistoryRecord { lease: Some(lease), ..Default::default() });
@@ -142,7 +143,7 @@ impl Execution {
             ClaimKind::Initial | ClaimKind::Resumed | ClaimKind::Unknown(_) => AttemptKind::Initial,
         };
         self.attempt = Some(Attempt { index, kind, started_at: now, ..Default::default() });
-        // A retry or a reclaim takes over what ended the suspension before, so that no question is asked twice. A
+        // A retry or a reclaim keeps the cause that ended the last suspension, so that no question is asked twice. A
         // replay begins anew.
         if kind == AttemptKind::Replay || planted(Bug::ApprovalForgotten) {
             self.forget_resumption();
@@ -216,7 +217,7 @@ impl Execution {
         claimed
     }
 
-    /// Lets an outstanding grant go, because it lapsed or was handed back. Its number stays known as lapsed.
+    /// Drops an outstanding grant, because it lapsed or was handed back. Its id is remembered as lapsed.
     pub fn drop_grant(&mut self, grant_id: LeaseId, now: i64) -> Result<()> {
         match &self.grant {
             Some(grant) if grant.id == grant_id => {
@@ -240,13 +241,14 @@ impl Execution {
         granted.as_ref() == Some(slot) || self.slot.as_ref() == Some(slot)
     }
 
-    /// Whether a commit of this partition at this instant may end the lease without a mark for its slot. The timer of the
-    /// slot must not take the lease for seen before: it frees the slot if the process that ended the lease does not.
+    /// Whether a commit of this partition at this instant may end the lease without a mark for its slot. That is safe
+    /// only before the slot's timer has checked the slot: the timer then still frees the slot if the process that ended
+    /// the lease dies before it does.
     pub fn may_end_unmarked(&self, now: i64) -> bool {
         self.slot.is_some() && now <= self.slot_unseen_until
     }
 
-    /// The slot goes back: without a mark if its timer is still to look at it, and otherwise under one.
+    /// Gives the slot up: without a mark if the slot's timer has still to check it, otherwise as a slot that is owed.
     fn part_with_slot(&mut self, now: i64, effects: &mut Effects) {
         let unmarked = self.may_end_unmarked(now.saturating_add(UNMARKED_MARGIN_MS));
         let until = std::mem::take(&mut self.slot_unseen_until);
@@ -256,7 +258,7 @@ impl Execution {
         }
     }
 
-    /// Whether this fence is of the present lease or of one that ended not long ago.
+    /// Whether this fence belongs to the present lease or to one of the last leases whose endings are remembered.
     pub fn knows_fence(&self, fence: &LeaseFence) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| {
@@ -264,7 +266,7 @@ impl Execution {
         }) || self.ending_of(fence).is_some()
     }
 
-    /// Whether a grant that is no longer there had lapsed or been handed back, rather than never existed.
+    /// Whether this grant existed and has lapsed or been handed back.
     pub fn grant_is_over(&self, grant_id: LeaseId) -> bool {
         self.endings.iter().any(|ending| ending.lease_id == grant_id && ending.end == LeaseEnd::Returned)
     }
@@ -301,8 +303,9 @@ impl Execution {
         self.check_holder(fence, LeaseEnd::None).map(drop)
     }
 
-    /// Decides about every call of a lease holder, in the order that tells the holder the most. Answers with the ending
-    /// of the lease when it has ended in the way that the call asks for: the caller then gives the first answer again.
+    /// Decides about every call of a lease holder; its checks are in the order that tells the holder the most. Returns
+    /// the ending of the lease if the lease has already ended in the way that the call asks for: the caller then
+    /// repeats the first answer.
     pub fn check_holder(&self, fence: &LeaseFence, end: LeaseEnd) -> Result<Option<&LeaseEnding>> {
         if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == end) {
             return Ok(Some(ending));
@@ -335,7 +338,8 @@ impl Execution {
         })
     }
 
-    /// When the lease with this fence ended the execution. Of an execution that was replayed since, its ending tells.
+    /// When the lease with this fence ended the execution. If the execution was replayed since, the remembered ending
+    /// has the instant.
     pub fn ended_by(&self, fence: &LeaseFence) -> i64 {
         let told = self.ending_of(fence).map_or(0, |ending| ending.next_at);
         if told == 0 { self.ended_at } else { told }
@@ -376,8 +380,8 @@ impl Execution {
         ending
     }
 
-    /// Whether the lease before this one was handed back. A worker may have received it all the same, under a lease id that
-    /// it uses for everything, and have written under it.
+    /// Whether the lease before this one was handed back. A worker that reuses one lease id may have received that
+    /// lease all the same, and may have written under it.
     pub fn follows_returned_lease(&self) -> bool {
         self.endings.last().is_some_and(|ending| ending.end == LeaseEnd::Returned)
     }
@@ -401,7 +405,7 @@ impl Execution {
         effects.events.push(event);
     }
 
-    /// A claim could not be delivered: as if it had never been made, but for the epoch.
+    /// Undoes a claim that could not be delivered, as if it had never been made; only the epoch stays.
     pub fn return_lease(&mut self, fence: &LeaseFence, now: i64, effects: &mut Effects) -> Result<()> {
         self.check_fence(fence)?;
         let now = self.mark_updated(now);
@@ -412,8 +416,8 @@ impl Execution {
             attempt.used_ms = used_ms;
         }
         if kind == ClaimKind::Initial {
-            // No worker ran it: a reason that may still keep it from starting, such as the cancellation of its flow,
-            // does so.
+            // No worker ran it, so it counts as not started: a reason that keeps such an execution from starting, for
+            // example the cancellation of its flow, still applies.
             self.attempt = None;
             self.started_at = 0;
         }

@@ -134,7 +134,7 @@ impl Execution {
             by_engine: outcome == AttemptOutcome::TimedOut,
             ..Default::default()
         });
-        // The next attempt would find the same journal.
+        // A retry would not help: the next attempt would find the same full journal.
         if failure.category == JOURNAL_FULL || !self.policy.retry.allows(self.retries, failure.category) {
             self.finish(TerminalOutcome::Failed, now, effects);
             return FailOutcome::TerminalFailed;
@@ -156,7 +156,7 @@ impl Execution {
         FailOutcome::RetryScheduled { at }
     }
 
-    /// The holder lets go until an instant; the attempt stays open.
+    /// The holder gives its lease up until an instant; the attempt stays open.
     pub fn delay(&mut self, fence: &LeaseFence, until: i64, now: i64, effects: &mut Effects) -> Result<i64> {
         if let Some(ending) = self.check_holder(fence, LeaseEnd::Delayed)? {
             return Ok(ending.next_at);
@@ -172,7 +172,8 @@ impl Execution {
         Ok(until)
     }
 
-    /// The holder lets go until the children it spawned have ended; with none open it may be claimed at once.
+    /// The holder gives its lease up until the children it spawned have ended. If none is open, the execution may be
+    /// claimed at once.
     pub fn wait_children(
         &mut self,
         fence: &LeaseFence,
@@ -202,7 +203,7 @@ impl Execution {
         self.forget_resumption();
     }
 
-    /// How far the holder says it is.
+    /// Records the progress that the holder reports.
     pub fn report_progress(&mut self, fence: &LeaseFence, pct: u8, message: &str, now: i64) -> Result<()> {
         self.check_fence(fence)?;
         if pct > 100 {
@@ -214,7 +215,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Cancels it from any state. One that has ended stays as it is.
+    /// Cancels it from any state; an execution that has ended stays as it is.
     pub fn cancel(&mut self, source: CancelSource, reason: &str, now: i64, effects: &mut Effects) -> Result<Cancelled> {
         if self.is_terminal() {
             return Ok(Cancelled::AlreadyEnded);
@@ -230,7 +231,7 @@ impl Execution {
         Ok(Cancelled::Now)
     }
 
-    /// A later submission takes its place before it has started. The key that stood for it stands for that one.
+    /// A later submission takes its place before it has started, and its key stands for that submission from now on.
     pub fn supersede(&mut self, by: ExecutionId, now: i64, effects: &mut Effects) -> Result<()> {
         self.let_key_go(now);
         self.cancel(CancelSource::Superseded, &format!("superseded by {by}"), now, effects)?;
@@ -254,7 +255,7 @@ impl Execution {
         self.cancel(CancelSource::LeaseHolder, reason, now, effects)
     }
 
-    /// Its dependencies made it impossible. One that has started is never skipped.
+    /// Its upstreams ended so that its join can never be satisfied. An execution that has started is never skipped.
     pub fn skip(&mut self, detail: &str, now: i64, effects: &mut Effects) -> Result<()> {
         if self.state.lifecycle_phase != LifecyclePhase::Runnable || self.has_started() {
             return Err(Error::of(Code::DependencyNotApplicable).with("public_state", self.public_state()));
@@ -271,7 +272,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Admission refuses it for good, as the budget it is charged to wants it: it fails without being tried.
+    /// Admission refuses it for good, because its budget is defined so: it fails without an attempt.
     pub fn fail_at_admission(&mut self, reason: &str, category: &str, now: i64, effects: &mut Effects) -> Result<()> {
         if !self.is_eligible() {
             return Err(Error::of(Code::ExecutionNotEligible));
@@ -310,7 +311,7 @@ impl Execution {
         );
     }
 
-    /// Ends lease, attempt and execution, whatever of these there is.
+    /// Ends the execution, and its lease and attempt where it has them.
     pub(crate) fn end_early(
         &mut self,
         end: LeaseEnd,
@@ -363,9 +364,9 @@ impl Execution {
         }
     }
 
-    /// Runs it again after its end, with an empty journal or with the entries of the last one below a number. The previous
-    /// result stays until a new one replaces it. A skipped one waits again for the impossible edges that the caller
-    /// reopened.
+    /// Runs it again after its end, with an empty journal or with the entries of the last journal below a number. The
+    /// previous result stays until a new one replaces it. An execution that was skipped waits again for the impossible
+    /// edges that the caller reopened.
     pub fn replay(&mut self, reopened_edges: u32, below: Option<u64>, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
@@ -385,7 +386,7 @@ impl Execution {
         }
         let now = self.mark_updated(now);
         if below.is_none() {
-            // Nothing of it was done yet, so any build may do it.
+            // The replay has no journal to continue, so any build may run it.
             self.unpin();
         }
         if begins {
@@ -402,12 +403,12 @@ impl Execution {
         self.failure = None;
         self.cancellation = None;
         self.ended_at = 0;
-        // A terminal one may still owe its end to its flow; it has not ended any more.
+        // It may still owe its end to its flow, but after the replay it has not ended.
         self.owes_resolution = false;
         if let Some(run) = &mut self.schedule {
             run.owes_end = false;
         }
-        // An instant that the submitter chose is still the one it means; one of the policy counts from now.
+        // A deadline that the submitter chose still applies; a deadline of the policy counts from now.
         let chosen = if self.deadline_at > now { self.deadline_at } else { 0 };
         self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(chosen, |deadline_ms| now + deadline_ms);
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
@@ -427,7 +428,7 @@ pub struct NewFailure<'a> {
     pub reason: &'a str,
     /// The category; it decides whether the failure is retried.
     pub category: &'a str,
-    /// Instead of the policy's backoff.
+    /// Replaces the policy's backoff.
     pub retry_after_ms: Option<i64>,
     /// Decides the jitter of the backoff.
     pub random: u32,

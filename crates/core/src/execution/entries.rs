@@ -5,7 +5,7 @@ use crate::index::{self, DocumentLease, Due, Indexed};
 use crate::key::{Entry, Key};
 use crate::state::LifecyclePhase;
 
-/// Few executions have more entries at a time.
+/// The capacity of the list: few executions have more entries at a time.
 const ENTRIES_USUAL: usize = 4;
 
 impl Indexed for Execution {
@@ -18,7 +18,8 @@ impl Indexed for Execution {
         let entry = |index, score| Entry { index, member: key.clone(), score };
         let state = self.public_state();
         if self.removal.is_some() && self.flow.is_none() {
-            // Only the removal finds it from here on, by its timer and its mark.
+            // An execution that is being removed is in no list any more; only the removal finds it, by its timer and
+            // its mark.
             let timer = self.next_timer().map(|at| Due::Timer.entry(&key, at));
             let mark = self.owes_anything().then(|| entry(index::marks(), self.updated_at));
             return timer.into_iter().chain(mark).collect();

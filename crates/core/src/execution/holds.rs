@@ -1,5 +1,5 @@
-//! The holds of an execution are a set of reasons that keep it from running. It becomes eligible when the set is empty;
-//! the member shown follows the order of declaration below.
+//! The holds of an execution: a set of reasons that keep it from running. The execution is eligible when the set is
+//! empty. Of several holds the strongest is shown, in the order of declaration below.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,12 +38,12 @@ pub enum Hold {
 pub struct Holds(u8);
 
 impl Holds {
-    /// Adds one.
+    /// Adds a hold.
     pub fn set(&mut self, hold: Hold) {
         self.0 |= 1 << hold as u8;
     }
 
-    /// Takes one away.
+    /// Removes a hold.
     pub fn clear(&mut self, hold: Hold) {
         self.0 &= !(1 << hold as u8);
     }
@@ -53,17 +53,17 @@ impl Holds {
         self.0 & (1 << hold as u8) != 0
     }
 
-    /// Whether nothing holds.
+    /// Whether there is no hold.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether anything but the operator holds; an operator's hold may outlast a lease.
+    /// Whether there is a hold other than the operator's, which alone may outlast a lease.
     pub fn any_but_operator(self) -> bool {
         self.0 & !(1 << Hold::Operator as u8) != 0
     }
 
-    /// The strongest.
+    /// The strongest hold.
     pub fn strongest(self) -> Option<Hold> {
         [Hold::Operator, Hold::Copy, Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota]
             .into_iter()
@@ -72,7 +72,7 @@ impl Holds {
 }
 
 impl Execution {
-    /// Derives eligibility and reason of a runnable execution from its holds.
+    /// Derives the eligibility of a runnable execution, and the reason that is shown, from its holds.
     pub(crate) fn settle(&mut self) {
         if self.state.lifecycle_phase != LifecyclePhase::Runnable {
             return;
@@ -121,7 +121,7 @@ impl Execution {
         }
     }
 
-    /// Forgets every hold but the operator's, as something that is not runnable must.
+    /// Drops every hold but the operator's, because an execution that is not runnable has no others.
     pub(crate) fn drop_holds(&mut self) {
         for hold in [Hold::Dependencies, Hold::Time, Hold::Budget, Hold::Quota, Hold::Copy] {
             self.holds.clear(hold);
@@ -153,7 +153,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Its flow was cancelled in a way that leaves it as it is; it must not start. Says whether that was news.
+    /// Its flow was cancelled with a policy that leaves members as they are: it must not start any more. Returns
+    /// whether this changed anything.
     pub fn pause_with_flow(&mut self, reason: &str, now: i64) -> bool {
         let waits = self.state.lifecycle_phase == LifecyclePhase::Runnable && !self.has_started();
         if !waits || self.holds.has(Hold::Operator) {
@@ -167,12 +168,12 @@ impl Execution {
         true
     }
 
-    /// The operator lets it go.
+    /// The operator ends the hold.
     pub fn release(&mut self, now: i64) -> Result<()> {
         self.refuse_terminal()?;
         self.mark_updated(now);
         if self.holds.has(Hold::Operator) && self.state.lifecycle_phase == LifecyclePhase::Runnable {
-            // The detail was the operator's. The detail of the gate was overwritten by it; which gate it was is known.
+            // The operator's detail has overwritten that of the gate, but the name of the gate is still known.
             self.blocking_detail = match Gate::parse(&self.parked_on) {
                 Some(Gate::Budget(name)) => format!("budget {name}"),
                 Some(Gate::Quota(name)) => format!("quota {name}"),
@@ -200,8 +201,8 @@ impl Execution {
         Ok(())
     }
 
-    /// A budget whose policy is to suspend refused it. Like [`Execution::park`], and people see which budget stopped
-    /// it.
+    /// A budget whose action is `suspend` refused it. Like [`Execution::park`], but people are shown that a policy
+    /// paused it.
     pub fn pause_by_policy(&mut self, gate: &str, detail: &str, recheck_at: i64, now: i64) -> Result<()> {
         self.park(gate, detail, recheck_at, now)?;
         self.state.blocking_reason = BlockingReason::PausedByPolicy;
@@ -247,7 +248,7 @@ impl Execution {
         self.mark_updated(now);
         self.join = Some(join);
         self.hold_for_join();
-        // A gate is asked again once the dependencies are met: what it said before may be long out of date.
+        // A gate is asked again once the dependencies are met, because its refusal may be long out of date by then.
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
         self.parked_on.clear();
@@ -256,9 +257,9 @@ impl Execution {
         Ok(())
     }
 
-    /// Holds it for its upstreams if and only if its join is not satisfied. An edge may come after the join was decided,
-    /// so the hold follows from the counters and not from what just happened. An attempt that is parted from may wait for
-    /// children under the same hold; that wait is its own.
+    /// Holds it for its upstreams if and only if its join is not satisfied. An edge may come after the join was
+    /// decided, so the hold follows from the join's counters and not from the change that was just made. An attempt
+    /// that waits for its children has the same hold for another reason, and is left alone here.
     pub(crate) fn hold_for_join(&mut self) {
         let Some(join) = &self.join else { return };
         if self.state.attempt_state == AttemptState::AttemptInterrupted {
@@ -306,7 +307,7 @@ impl Execution {
         Ok(())
     }
 
-    /// One of the children it spawned ended, however.
+    /// One of the children that it spawned has ended, successfully or not.
     pub fn child_ended(&mut self, now: i64) -> Result<()> {
         self.mark_updated(now);
         let last = self.child_wait.resolve()?;

@@ -1,5 +1,6 @@
 //! The journals of an execution, as far as its document knows them: which generation is written to, which entries a
-//! generation took over from an earlier one, what is asked about an entry, and what a lost lease's holder said too late.
+//! generation took over from an earlier one, questions about entries, and reports of holders that came after their
+//! lease was lost.
 
 use super::{Execution, Failure, Hold, ResumedBy, Wait};
 use crate::error::{Code, Error, Result};
@@ -13,7 +14,7 @@ use crate::suspension::SuspendReason;
 use crate::{document, limits, text, vocabulary};
 
 document! {
-    /// Notes of an execution about its journals, beside which of them is written to.
+    /// Facts about the journals of an execution that most executions do not need.
     pub struct JournalNotes {
         /// Generations that begin with entries of an earlier one.
         "b" bases: Vec<Base>,
@@ -27,13 +28,13 @@ document! {
         "c" changed: Vec<StepRef>,
         /// Where its first journal was copied from.
         "f" fork: Option<Fork>,
-        /// Records below this number are not looked at for a loop: a person let the execution go on.
+        /// Records below this number do not count towards a loop: a person let the execution go on.
         "lf" loop_from: u64,
     }
 }
 
 document! {
-    /// Where the journal of an execution was copied from, and how far that is.
+    /// The origin of an execution's copied journal, and how far the copy is.
     pub struct Fork {
         /// The execution that was forked.
         "o" origin: ExecutionId,
@@ -41,7 +42,7 @@ document! {
         "g" generation: u32,
         /// Only entries below this number are copied.
         "b" below: u64,
-        /// Entries up to this number have been gone through.
+        /// Entries of the origin up to this number have been processed.
         "c" copied: u64,
         /// The number of the next entry here.
         "n" next: u64,
@@ -172,8 +173,8 @@ impl Question {
 }
 
 impl Wait {
-    /// The entry that an answer leaves in the journal. A result belongs to `happened`; what is kept or dropped is decided
-    /// by what the journal has.
+    /// The entry that an answer leaves in the journal. The caller adds the result of `happened`; for `keep` and
+    /// `run_again` it takes the recorded entries into account.
     pub fn answered(&self, answer: StepAnswer, said: &str, now: i64) -> StepEntry {
         let question = self.question.clone().unwrap_or_default();
         let entry = StepEntry {
@@ -200,24 +201,24 @@ impl Wait {
     }
 }
 
-/// A run of entries of a journal that stand in the log of one generation.
+/// Consecutive entries of a journal that are stored in the log of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// The generation whose log has them.
     pub generation: u32,
-    /// The number of the first record of that log.
+    /// The number that the first record of that log has in the journal.
     pub first: u64,
-    /// The number of the first entry that is not of this run any more.
+    /// The number of the first entry behind this segment.
     pub below: u64,
 }
 
 impl Segment {
-    /// The number of a record of the log.
+    /// The number in the journal of a record of the log.
     pub fn number(&self, sequence: u64) -> u64 {
         (self.first - 1).saturating_add(sequence)
     }
 
-    /// Where an entry stands in the log.
+    /// The position in the log of an entry of the journal.
     pub fn sequence(&self, number: u64) -> u64 {
         number.saturating_add(1).saturating_sub(self.first)
     }
@@ -229,7 +230,7 @@ impl Execution {
         self.journal.get_or_insert_default()
     }
 
-    /// Forgets notes that say nothing, so that the document is as small as before.
+    /// Drops notes that are empty, so that they take no room in the document.
     fn tidy_notes(&mut self) {
         if self.journal.as_deref() == Some(&JournalNotes::default()) {
             self.journal = None;
@@ -250,12 +251,12 @@ impl Execution {
         self.journal.as_ref()?.fork.as_ref()
     }
 
-    /// The copy of its journal that is not finished; it may not start before.
+    /// The copy of its journal, while it is unfinished. The execution does not start before it is finished.
     pub fn unfinished_fork(&self) -> Option<&Fork> {
         self.fork().filter(|fork| !fork.done && !self.is_terminal())
     }
 
-    /// A new execution begins with the journal of another one, and is held until that is copied.
+    /// Makes a new execution begin with the journal of another one; it is held until that journal is copied.
     pub fn fork_from(&mut self, mut fork: Fork) {
         fork.done = fork.below <= 1;
         if !fork.done {
@@ -270,7 +271,7 @@ impl Execution {
         self.blocking_detail = format!("its journal is being copied from {origin}");
     }
 
-    /// Waits for its journal again, if that was not whole when it ended.
+    /// Holds it for the copy of its journal again, if the copy was unfinished when the execution ended.
     pub(super) fn hold_for_fork(&mut self) {
         if let Some(origin) = self.fork().filter(|fork| !fork.done).map(|fork| fork.origin) {
             self.hold_for_copy(origin);
@@ -303,7 +304,8 @@ impl Execution {
         self.finish(TerminalOutcome::Failed, now, effects);
     }
 
-    /// Where the entries of a generation stand, in the order of their numbers. The last run is the generation's own log.
+    /// The logs that hold the entries of a generation, in the order of the numbers. The last segment is the
+    /// generation's own log.
     pub fn journal_segments(&self, generation: u32) -> Vec<Segment> {
         let mut segments = Vec::with_capacity(1);
         let (mut generation, mut below) = (generation, u64::MAX);
@@ -327,7 +329,7 @@ impl Execution {
         Segment { generation: self.generation, first, below: u64::MAX }
     }
 
-    /// Refuses a generation that would rest on too many earlier ones.
+    /// Refuses a generation that would build on too many earlier ones.
     pub(super) fn check_generations(&self, below: Option<u64>) -> Result<()> {
         let max = limits::GENERATIONS_KEPT;
         if below.is_some() && self.past_generations.len() >= max {
@@ -337,8 +339,9 @@ impl Execution {
         Ok(())
     }
 
-    /// Begins a generation: with no entries, or with those of the present one below a number. Of the earlier ones as many
-    /// are kept as `keep` says, and what these rest on; the others are removed in the background.
+    /// Begins a generation: with no entries, or with those of the present generation below a number. `keep` says how
+    /// many earlier generations are kept, together with those that they build on; the others are removed in the
+    /// background.
     pub(super) fn begin_generation(&mut self, below: Option<u64>, keep: usize) {
         let from = self.generation;
         self.past_generations.push(from);
@@ -371,7 +374,8 @@ impl Execution {
         self.tidy_notes();
     }
 
-    /// Keeps what an ending says about the run that ended: which entries it never asked for, and which it let stand.
+    /// Keeps the notes that an ending brings about its run: the entries that the run never asked for, and those that it
+    /// let stand.
     pub fn note_run(&mut self, run: &RunNotes) {
         if run.steps_not_visited.is_empty() && run.steps_changed.is_empty() {
             return;
@@ -437,7 +441,7 @@ impl Execution {
         self.tidy_notes();
     }
 
-    /// The question about an entry, or the only one there is.
+    /// The open question about this entry; without an entry, the only open question.
     pub fn open_question(&self, step: Option<&StepIdentity>) -> Result<&Wait> {
         if self.state.lifecycle_phase != LifecyclePhase::Suspended {
             return Err(Error::of(Code::ExecutionNotSuspended).with("public_state", self.public_state()));
@@ -481,8 +485,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Keeps what a holder says of a step after it had lost its lease; says whether that was news. The fence keeps it out
-    /// of the journal, but not out of sight of a person who is asked whether the step happened.
+    /// Keeps the report of a holder about a step after its lease was lost; returns whether it was new. The fence keeps
+    /// the report out of the journal, but a person who is asked whether the step happened sees it.
     pub fn keep_late_report(&mut self, fence: &LeaseFence, entry: &StepEntry, now: i64) -> Result<bool> {
         let lost = self.check_fence(fence).is_err() && self.knows_fence(fence);
         if !lost || !entry.state.is_ended() || self.is_terminal() {

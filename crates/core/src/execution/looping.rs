@@ -1,4 +1,4 @@
-//! Steps that are taken for a loop: the same name, input and result, so often within the last records of the journal as
+//! Steps that are taken for a loop: the same name, input and result, as often within the last records of the journal as
 //! the policy says. A step whose result changes is no loop, however often it runs.
 
 use super::{Execution, Failure, Question, Wait};
@@ -20,9 +20,9 @@ const LOOP_DETECTED: &str = "loop_detected";
 pub struct FoundLoop {
     /// The entry whose result was one too many.
     pub step: StepIdentity,
-    /// How often it was the same.
+    /// How many steps were the same.
     pub count: usize,
-    /// Within how many records.
+    /// The number of records within which they were counted.
     pub window: u32,
 }
 
@@ -34,8 +34,9 @@ impl FoundLoop {
 }
 
 impl StepRecord {
-    /// Tells whether this step did the same as another one of its name; `None` for what is no step or has not ended.
-    /// Sleeps and waits are left out: a loop that waits between looks at something is judged by what it sees.
+    /// A digest that is the same for two steps of one name that did the same; `None` for an entry that is no step or
+    /// has not ended. Sleeps and waits do not count: a poller that sleeps between its steps is judged by the results of
+    /// the steps.
     pub fn outcome_digest(&self) -> Option<[u8; 16]> {
         if self.kind != StepKind::Step || !self.state.is_ended() {
             return None;
@@ -55,7 +56,8 @@ impl StepRecord {
     }
 }
 
-/// The first of the new records that is the same as too many others. `earlier` are those before them, oldest first.
+/// The first of the new records that is the same as too many others. `earlier` has the records before them, oldest
+/// first.
 pub fn find_loop(policy: &NoProgressPolicy, earlier: &[StepRecord], new: &[StepRecord]) -> Option<FoundLoop> {
     let digests: Vec<Option<[u8; 16]>> = earlier.iter().chain(new).map(StepRecord::outcome_digest).collect();
     let window = usize::try_from(policy.window).unwrap_or(usize::MAX);
@@ -71,7 +73,7 @@ pub fn find_loop(policy: &NoProgressPolicy, earlier: &[StepRecord], new: &[StepR
 }
 
 impl Execution {
-    /// Where the records begin that are looked at for a loop.
+    /// The number of the first record that counts towards a loop.
     pub fn loop_from(&self) -> u64 {
         self.journal.as_ref().map_or(0, |notes| notes.loop_from)
     }
@@ -112,7 +114,7 @@ impl Execution {
         Ok(())
     }
 
-    /// A person lets it go on: what is recorded so far is not counted any more.
+    /// A person lets it go on: the records so far do not count any more.
     pub fn go_on_looping(&mut self, next_number: u64, now: i64, effects: &mut Effects) {
         self.wake(super::ResumedBy::Decision, now, effects);
         self.notes().loop_from = next_number;

@@ -1,18 +1,19 @@
-//! The execution: one piece of work, from submission to its end. This module holds the document and how it is made;
-//! its transitions stand beside it, by theme.
+//! The execution: one piece of work, from submission to its end. This module holds the document and its creation; its
+//! transitions are in the modules below, by theme.
 //!
+//! * `asking`: waiting for a person's decision about a budget
 //! * `build`: which build of the program may run it
-//! * `claim`: taking it under a lease, grants, losing the lease
+//! * `claim`: taking it under a lease, grants, giving a lease back
 //! * `ending`: completing, failing, cancelling, parting from an attempt
-//! * `holds`: what keeps it from running, as a set
+//! * `entries`: its index entries
+//! * `holds`: the set of reasons that keep it from running
 //! * `journal`: generations of its journal, questions about it and their answers
 //! * `looping`: steps that are taken for a loop
-//! * `reclaim`: losing a lease, waiting before the next one, and what workers last said
+//! * `reclaim`: losing a lease, the wait before the next claim, and the last sign of work of the lost workers
 //! * `sharing`: its turn in its lane, and the keys that it takes or stands for
 //! * `suspend`: suspension and resumption
+//! * `timer`: transitions that happen because time passes
 //! * `waits`: parking until the first of several things happens
-//! * `timer`: what happens because time passes
-//! * `entries`: its index entries
 
 mod asking;
 mod build;
@@ -83,7 +84,8 @@ document! {
         "p" priority: i64,
         /// The creator that the submission names.
         "c" creator: String,
-        /// The API token that submitted it, where that one may do no more than submit: it may cancel, signal and replay it.
+        /// The API token that submitted it, if that token may do no more than submit: such a token may cancel, signal
+        /// and replay its own executions.
         "sb" submitted_by: String,
         /// The idempotency key it was created with, for people.
         "ik" idempotency_key: String,
@@ -107,7 +109,7 @@ document! {
         "sa" started_at: i64,
         /// When it ended; 0 before.
         "ea" ended_at: i64,
-        /// When it expires, whatever it does then; 0 for never.
+        /// When it expires, whatever its state then; 0 for never.
         "dl" deadline_at: i64,
         /// The six dimensions.
         "st" state: StateVector,
@@ -119,9 +121,9 @@ document! {
         "tr" time_reason: BlockingReason,
         /// Which budget (`b:name`) or quota (`q:name`) refused it, while it is parked.
         "pk" parked_on: String,
-        /// When a parked execution is looked at again, hint or not.
+        /// When a parked execution is checked again, even if no hint came.
         "pr" recheck_at: i64,
-        /// Free text about what it waits for.
+        /// Free text about the reason of its wait.
         "bd" blocking_detail: String,
         /// Tells a repeated request from a different one with the same id.
         "rh" request_hash: Blob,
@@ -153,16 +155,16 @@ document! {
         "fa" failure: Option<Failure>,
         /// The result of the attempt that completed.
         "rs" result: Option<Payload>,
-        /// How far it says it is.
+        /// Its progress, as its worker reported it.
         "pg" progress: Option<Progress>,
         /// Its suspension, while it is suspended.
         "su" suspension: Option<Suspension>,
         /// The cause that ended the last suspension, until the execution parts from its lease again, or ends. A retry
         /// or a reclaim finds it as the first claim after the suspension did.
         "rb" resumed_by: ResumedBy,
-        /// The signals that did.
+        /// The signals that ended the last suspension.
         "rg" resume_signals: Vec<SignalId>,
-        /// Bytes that were left for the continuation; they stay as long as what ended the suspension.
+        /// Bytes that the suspending holder left for the next one; they are kept as long as `resumed_by`.
         "cn" continuation: Option<Payload>,
         /// Signals accepted so far.
         "sg" signals: u32,
@@ -182,11 +184,11 @@ document! {
         "tc" trace_context: String,
         /// The concurrency slot of its quota that its lease uses.
         "sl" slot: Option<SlotId>,
-        /// Up to this instant the timer of that slot has not looked: a lease that ends before leaves no mark.
+        /// Up to this instant the timer of that slot has not checked it: a lease that ends earlier leaves no mark.
         "sv" slot_unseen_until: i64,
         /// Slots to be given back in the quota's partition.
         "ms" owed_slots: Vec<SlotId>,
-        /// Its end is still to be told to its downstreams and its flow.
+        /// Whether its end has still to be told to its downstreams and its flow.
         "mr" owes_resolution: bool,
         /// The schedule that made it.
         "sc" schedule: Option<Box<ScheduledRun>>,
@@ -194,7 +196,7 @@ document! {
         "dv" delivery: Option<Box<Delivery>>,
         /// The reason and the source of its cancellation.
         "cx" cancellation: Option<Cancellation>,
-        /// How far its removal is, once it has begun; that is not taken back.
+        /// How far its removal is, once it has begun. A removal is never undone.
         "rm" removal: Option<Removal>,
         /// Whether the name of its queue says its kind. An execution that an earlier version queued stays in its queue
         /// until it changes for the first time.
@@ -224,7 +226,7 @@ document! {
 document! {
     /// How far the removal of an execution is that takes more than one commit.
     pub struct Removal {
-        /// The first so many attempts have no stream any more.
+        /// The streams of this many attempts, from the first on, have been removed.
         "a" attempts: u32,
     }
 }
@@ -296,7 +298,7 @@ pub struct NewExecution {
     pub priority: i64,
     /// The creator that the submission names.
     pub creator: String,
-    /// The API token that submits it, where that one may do no more than submit.
+    /// The API token that submits it, if that token may do no more than submit.
     pub submitted_by: String,
     /// The idempotency key it is created with; empty for none.
     pub idempotency_key: String,
@@ -304,15 +306,15 @@ pub struct NewExecution {
     pub tags: BTreeMap<String, String>,
     /// Its policy: retries, timeouts, limits, routing.
     pub policy: Policy,
-    /// Beside what the policy's routing requires.
+    /// Required in addition to the capabilities of the policy's routing.
     pub capabilities: CapabilitySet,
-    /// Beside the policy's budgets.
+    /// Charged in addition to the policy's budgets.
     pub budgets: Vec<String>,
-    /// Instead of the policy's quota.
+    /// Replaces the policy's quota.
     pub quota: Option<String>,
     /// Its input.
     pub input: Payload,
-    /// Not before this instant.
+    /// It does not start before this instant.
     pub delay_until: Option<i64>,
     /// Expires at this instant; the policy's deadline counts from now when this is absent.
     pub deadline_at: Option<i64>,
@@ -320,7 +322,7 @@ pub struct NewExecution {
     pub flow: Option<FlowId>,
     /// Its name in the flow's graph.
     pub node: String,
-    /// Sixteen bytes that tell requests apart.
+    /// A digest of sixteen bytes that tells a repeated request from a different one.
     pub request_hash: Blob,
     /// Trace context of the submitter.
     pub trace_context: String,
@@ -331,8 +333,8 @@ pub struct NewExecution {
 }
 
 impl NewExecution {
-    /// Takes over from the execution that spawns it: tags beside its own as far as there is room, and budgets and the
-    /// deadline where it has none.
+    /// Takes over from the execution that spawns it: the parent's tags in addition to its own as far as there is room,
+    /// and the parent's budgets and deadline where the request has none.
     pub fn inherit(&mut self, parent: &Execution) {
         for (name, value) in &parent.tags {
             if self.tags.len() < limits::TAGS_MAX {
@@ -416,7 +418,7 @@ impl Execution {
                 let named = |refusal: Error| refusal.with("field", "required_capabilities");
                 let required = CapabilitySet::new(capabilities).map_err(named)?;
                 if request.policy.pin_build {
-                    // Room for the build that it will be pinned to.
+                    // The set must have room for the build that the execution will be pinned to.
                     required.with_build(&"b".repeat(limits::NAME_MAX_BYTES)).map_err(named)?;
                 }
                 required
@@ -450,7 +452,7 @@ impl Execution {
         Ok(execution)
     }
 
-    /// The one word people see.
+    /// The one state that people see.
     pub fn public_state(&self) -> PublicState {
         self.state.public_state()
     }
@@ -460,7 +462,7 @@ impl Execution {
         self.state.lifecycle_phase == LifecyclePhase::Terminal
     }
 
-    /// The lease that the execution is under now, as its claimer got it.
+    /// The present lease, in the form in which its claimer got it.
     pub fn held_lease(&self) -> Option<ClaimedAttempt> {
         let lease = self.lease.as_ref().filter(|lease| lease.ended_at == 0)?;
         let fence = LeaseFence { attempt: lease.attempt, lease_id: lease.id, epoch: lease.epoch };
@@ -477,8 +479,8 @@ impl Execution {
         Some(&self.policy.estimate).filter(|estimate| !estimate.is_empty() && !self.budgets.is_empty())
     }
 
-    /// Where the gates it must pass are written: its budgets, its concurrency keys, its quota and its estimate, in one
-    /// canonical string.
+    /// The gates that it must pass (its budgets, its concurrency keys, its quota and its estimate) in one canonical
+    /// string.
     pub fn gate(&self) -> String {
         let budgets = self.budgets.iter().map(|name| Gate::Budget(name));
         let gates = budgets.chain(self.concurrency().iter().map(ConcurrencyLimit::gate));
@@ -493,7 +495,7 @@ impl Execution {
         list
     }
 
-    /// Moves `updated_at` forward and says what time the transition uses: time never goes back for a document.
+    /// Moves `updated_at` forward and returns the time that the transition uses: time never goes back for a document.
     pub(crate) fn mark_updated(&mut self, now: i64) -> i64 {
         self.queued_by_kind = true;
         self.updated_at = self.updated_at.max(now);
@@ -516,7 +518,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Becomes a member of a flow in its partition. One that has ended tells the flow so, for it may be the last.
+    /// Becomes a member of a flow in its partition. An execution that has ended owes its end to the flow, because it
+    /// may be the last member.
     pub fn join_flow(&mut self, flow: FlowId, node: Option<&str>, now: i64) {
         self.mark_updated(now);
         self.flow = Some(flow);
@@ -637,12 +640,12 @@ impl Execution {
         }
     }
 
-    /// Moves what an earlier version queued to the queue of its kind.
+    /// Moves an execution that an earlier version queued to the queue of its kind.
     pub fn queue_by_kind(&mut self, now: i64) {
         self.mark_updated(now);
     }
 
-    /// Where it stands among those that wait in its queue.
+    /// Its place among the executions that wait in its queue.
     pub fn queue_score(&self) -> i64 {
         let priority = if planted(Bug::PriorityIgnored) { 0 } else { self.priority };
         index::queue_score(priority, self.created_at, self.aging_ms())

@@ -1,5 +1,5 @@
-//! Losing a lease: the execution is claimed anew, at once or after a while, or fails when that happened too often. The
-//! last progress of its workers is kept, because they can no longer be asked.
+//! Losing a lease: the execution is claimed anew, at once or after a wait, or fails if that happened too often. The
+//! last sign of work of the lost workers is kept, because they can no longer be asked.
 
 use super::{Execution, Failure, Progress};
 use crate::document;
@@ -39,17 +39,17 @@ document! {
     }
 }
 
-/// The newest thing that the logs have of a lease that runs out: a journal entry or a frame.
+/// The newest journal entry or frame that the logs have of a lease that ran out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostLease {
-    /// When it was recorded, and what it says; `None` where the holder recorded nothing.
+    /// When it was recorded, and its text; `None` if the holder recorded nothing.
     pub last: Option<(i64, String)>,
 }
 
 impl Execution {
     /// The lease ran out: the attempt is lost and the execution may be claimed anew, unless that happened too often.
-    /// From the third lease on that was lost in a row without a sign of work, the next claim waits: what kills its
-    /// workers would otherwise kill them as fast as they come.
+    /// From the third lease in a row that was lost without a sign of work, the next claim waits: an execution that
+    /// kills its workers would otherwise kill them as fast as they come.
     pub fn expire_lease(&mut self, lost: &LostLease, now: i64, effects: &mut Effects) -> Result<()> {
         if self.state.lifecycle_phase != LifecyclePhase::Active {
             return Err(self.not_active());
@@ -119,7 +119,8 @@ impl Execution {
         self.lost.as_ref().map_or(0, |lost| lost.idle)
     }
 
-    /// Keeps what the holder of the present lease said last; says how many have said nothing in a row.
+    /// Keeps the last sign of work of the present lease's holder; returns how many leases in a row were lost without
+    /// one.
     fn note_last_words(&mut self, lost: &LostLease, now: i64) -> u32 {
         let Some(lease) = &self.lease else { return 0 };
         let since = |at: i64| at >= lease.acquired_at;
@@ -146,7 +147,7 @@ impl Execution {
         lost.idle
     }
 
-    /// A holder ended its own lease: whatever lost the ones before it is over.
+    /// A holder ended its own lease, so the row of leases lost without a sign of work ends here.
     pub(super) fn holder_spoke(&mut self) {
         if let Some(lost) = &mut self.lost {
             lost.idle = 0;

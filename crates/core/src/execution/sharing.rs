@@ -1,4 +1,5 @@
-//! How an execution shares its lane, and keys, with others.
+//! How an execution shares its lane and keys with others: concurrency keys, turns, and keys that stand for one
+//! execution.
 
 use super::Execution;
 use crate::limits;
@@ -38,13 +39,14 @@ impl Execution {
         single.filter(|single| single.usage == usage).map(|single| single.key.as_str())
     }
 
-    /// Whether a key stands for it: no other is created under a singleton's key, and a debounced one may be superseded.
+    /// Whether a key stands for this execution. While a singleton's key does, no other execution is created under it;
+    /// the holder of a debounce key may be superseded.
     pub fn holds_key(&self, usage: SingleUse, key: &str) -> bool {
         let single = self.sharing.as_ref().and_then(|sharing| sharing.single.as_ref());
         single.is_some_and(|single| single.held && single.usage == usage && single.key == key)
     }
 
-    /// Its key stands for another one from now on.
+    /// Its key stands for another execution from now on.
     pub fn let_key_go(&mut self, now: i64) {
         if let Some(single) = self.sharing.as_mut().and_then(|sharing| sharing.single.as_mut()) {
             single.held = false;
@@ -52,7 +54,7 @@ impl Execution {
         }
     }
 
-    /// Its key stands for it again, after it was run again.
+    /// Takes its key again after a replay.
     pub fn take_key_again(&mut self) -> Option<KeyHolder> {
         let single = self.sharing.as_mut()?.single.as_mut().filter(|single| !single.held)?;
         single.held = true;

@@ -17,7 +17,7 @@ pub struct SuspendRequest {
     pub suspension: NewSuspension,
     /// Signals that its waitpoints have buffered.
     pub buffered: Vec<SignalFact>,
-    /// Bytes for the continuation.
+    /// Bytes that the holder leaves for the next one.
     pub continuation: Option<Payload>,
     /// A detail of the wait, for people; may be empty.
     pub detail: String,
@@ -44,7 +44,8 @@ pub struct Resumed {
 }
 
 impl Execution {
-    /// Whether the holder may suspend; the answer it got if it did so before. Nothing of the request is looked at.
+    /// Checks that the holder may suspend, without looking at its request; returns the first answer if it did so
+    /// before.
     pub fn check_suspend(&self, fence: &LeaseFence) -> Result<Option<&LeaseEnding>> {
         self.check_holder(fence, LeaseEnd::Suspended)
     }
@@ -63,7 +64,8 @@ impl Execution {
         let mut suspension = Suspension::new(request.suspension, now.max(self.updated_at))?;
         if let Delivery::Satisfied { signals } = suspension.absorb(request.buffered) {
             self.mark_updated(now);
-            // The next holder finds what it would have found if the signals had come a moment later.
+            // The execution records the same cause as if the signals had come a moment later, so a later holder cannot
+            // tell the difference.
             self.resumed_by = ResumedBy::Signals;
             self.resume_signals = signals.clone();
             self.continuation = request.continuation;
@@ -86,7 +88,7 @@ impl Execution {
         Ok(Suspended::Waiting)
     }
 
-    /// Counts a signal that is about to be accepted, whatever it does.
+    /// Counts a signal that is about to be accepted, whatever its effect.
     pub fn count_signal(&mut self, now: i64) -> Result<()> {
         let max = self.policy.max_signals_per_execution;
         if self.signals >= max {
@@ -128,7 +130,8 @@ impl Execution {
         suspension.check_operator_resume()?;
         let now = self.mark_updated(now);
         if self.asks_budget() && self.resumed_by != ResumedBy::Nothing {
-            // It was asked at its admission: the cause that resumed it before that still waits for its worker.
+            // The question came at its admission: the cause that had resumed it before is kept, because no worker has
+            // read it yet.
             self.budget_answered(now, effects);
         } else {
             self.resume(ResumedBy::Operator, Vec::new(), now, effects);
@@ -194,8 +197,8 @@ impl Execution {
         effects.events.push(event);
     }
 
-    /// The event of a suspension that ends, with what ends it. An execution that waits without one, such as for an
-    /// instant, has none.
+    /// The event of a suspension that ends, with its cause. An execution that waits without a suspension, such as for
+    /// an instant, has no such event.
     pub(super) fn resumption_event(&self, by: ResumedBy, effects: &mut Effects) {
         if self.suspension.is_some() {
             let mut event = self.event(EventType::Resumed);

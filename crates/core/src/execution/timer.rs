@@ -32,14 +32,14 @@ impl Execution {
     pub fn removable_at(&self) -> Option<i64> {
         let removable = self.is_terminal() && self.flow.is_none() && !self.owes_anything();
         let retention_ms = match self.removal {
-            // It has begun, and goes on at once.
+            // A removal that has begun goes on at once.
             Some(_) => 0,
             None => self.policy.retention_ms.unwrap_or(limits::RETENTION_DEFAULT_MS),
         };
         removable.then(|| self.ended_at.saturating_add(retention_ms))
     }
 
-    /// The execution is to be removed before its retention is over: its removal begins, which is not taken back.
+    /// Begins the removal before the retention is over. A removal is never undone.
     pub fn begin_removal(&mut self, now: i64) -> Result<()> {
         if !self.is_terminal() {
             return Err(Error::of(Code::ExecutionNotTerminal).with("public_state", self.public_state()));
@@ -58,7 +58,7 @@ impl Execution {
         self.owes_resolution || !self.owed_slots.is_empty() || self.owes_journals() || self.owes_schedule()
     }
 
-    /// Whether its journals are still to be seen to in the background.
+    /// Whether work on its journals is still to be done in the background.
     pub fn owes_journals(&self) -> bool {
         !self.dropped_generations().is_empty() || self.unfinished_fork().is_some()
     }
@@ -93,7 +93,8 @@ impl Execution {
         if self.is_terminal() {
             return Fired::Remove;
         }
-        // The document may be dated ahead of this instant, by a clock that has been set back since: that makes nothing due.
+        // The document's own time may be ahead of this instant, if a clock was set back since. That makes nothing due,
+        // so the comparison uses the instant itself.
         let (due, now) = (now, self.mark_updated(now));
         if self.deadline_at != 0 && self.deadline_at <= due {
             self.expire("the deadline passed", now, effects);
@@ -123,7 +124,7 @@ impl Execution {
             self.unpark(now, effects);
         }
         if let Some(lapsed) = self.lapsed_grant(due) {
-            // The grant is there, as the line above found it.
+            // The grant exists, as the line above found it, so this cannot fail.
             let _ = self.drop_grant(lapsed, now);
         }
         self.settle();

@@ -1,6 +1,6 @@
-//! Waiting for the first of several things: an instant, a signal, a child. The holder lets go with its journal entries
-//! begun, and whatever happens first ends the entry it is about and lets the execution run again. The others stay open:
-//! a waitpoint that did not fire still takes its signal after the wake of another.
+//! Waiting for the first of several things: an instant, a signal, a child. The holder records each wait as a begun
+//! journal entry and gives its lease up. The first event ends its own entry and lets the execution run again. The other
+//! entries stay open: a waitpoint that did not fire still takes its signal after the wake of another.
 
 use super::{Execution, Hold, Question, ResumedBy};
 use crate::document;
@@ -51,7 +51,7 @@ impl Wait {
         self.until != 0 && self.until <= now
     }
 
-    /// The journal entry when its time is up: a sleep is over, a signal or a child came too late.
+    /// The journal entry when the time of the wait is up: a sleep is over, or no signal or child's end came in time.
     pub fn timed_out(&self) -> StepEntry {
         match self.kind {
             StepKind::Sleep => self.ended(StepState::Completed),
@@ -84,7 +84,7 @@ impl Wait {
 }
 
 impl Execution {
-    /// Releases the lease until the first of these happens.
+    /// Releases the lease until the first of these waits ends.
     pub fn await_first(
         &mut self,
         fence: &LeaseFence,
@@ -104,7 +104,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Waits for the first of these, without a lease.
+    /// Lets an execution without a lease wait for the first of these.
     pub(super) fn rest(&mut self, suspension: SuspensionId, waits: Vec<Wait>, now: i64, effects: &mut Effects) {
         let until = waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
         let waitpoints: Vec<WaitpointId> = waits.iter().filter_map(|wait| wait.waitpoint).collect();
@@ -154,7 +154,7 @@ impl Execution {
         self.waits.iter().find(|wait| wait.child.as_ref() == Some(child)).filter(|_| parked).cloned()
     }
 
-    /// Something it waited for has happened: it may run again.
+    /// One of its waits has ended: it may run again.
     pub fn wake(&mut self, by: ResumedBy, now: i64, effects: &mut Effects) {
         self.mark_updated(now);
         self.resumption_event(by, effects);

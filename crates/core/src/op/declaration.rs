@@ -1,5 +1,5 @@
-//! The declaration of an operation, so that no other list has to repeat it: its route, its role, where its namespace
-//! is, how a repeat is recognised, whether it waits, and how it answers.
+//! The declaration of an operation: its route, its role, where its namespace is, how a repeat is recognised, whether it
+//! waits, and how it answers. Routes, clients, metrics and the API description are all derived from it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,30 +28,30 @@ pub trait Operation: Send + Sync + 'static {
     const ROLE: Role;
     /// Whether a call leaves an audit record; see [`Operation::is_audited`].
     const ADMINISTRATIVE: bool = false;
-    /// Some of its calls leave an audit record.
+    /// Whether some of its calls leave an audit record.
     const AUDITED: bool = Self::ADMINISTRATIVE;
-    /// Callers of every role may call it, also those that may not read.
+    /// Whether callers of every role may call it, even those that may not read.
     const ANY_ROLE: bool = false;
-    /// A submitter may call it for what it submitted itself.
+    /// Whether a submitter may call it for executions that it submitted itself.
     const OWN: bool = false;
-    /// How arguments that cannot be read are refused.
+    /// The code with which arguments that cannot be read are refused.
     const UNREADABLE: Code = Code::Invalid;
     /// The largest HTTP body.
     const BODY_MAX_BYTES: usize = limits::BODY_MAX_BYTES;
-    /// Its arguments name a namespace, and the caller's default holds where they do not; see
+    /// Whether its arguments name a namespace. If they leave it out, the caller's default applies; see
     /// [`Operation::set_default_namespace`].
     const NAMESPACED: bool = false;
     /// The field that makes a repeat the same call, and that the HTTP header `Idempotency-Key` may fill.
     const IDENTITY_FIELD: Option<&'static str> = None;
-    /// A viewer keeps it open or asks it often: a server bounds how many are under way at once.
+    /// Whether viewers keep its calls open or repeat them often: a server bounds how many are under way at once.
     const WATCHING: bool = false;
     /// The form of its answer over HTTP.
     const REPLY: ReplyKind = ReplyKind::Json;
-    /// A server also shows its answers as server-sent events.
+    /// Whether a server also offers its answers as server-sent events.
     const EVENT_STREAM: bool = false;
     /// Whether a call creates one thing, which stands under its own path; see [`Operation::created`].
     const CREATES: bool = false;
-    /// The token of a waitpoint is authority enough for it.
+    /// Whether the token of a waitpoint is authority enough to call it.
     const WAITPOINT_TOKEN: bool = false;
     /// The path of the operation that takes the bodies of several calls of this one as a list, and answers with a result for
     /// each.
@@ -100,17 +100,17 @@ pub trait Operation: Send + Sync + 'static {
     /// Names the namespace where the arguments name none.
     fn set_default_namespace(_args: &mut Self::Args, _namespace: &str) {}
 
-    /// Gives the call its identity where its caller gave it none, so that a repeat is the same call. An operation that
-    /// does nothing here is the same call by nature: it carries a fence, a number or a name, and nothing undoes it.
+    /// Gives the call an identity if its caller gave it none, so that a repeat is recognised. An operation that does
+    /// nothing here needs none: its fence, number or name makes a repeat harmless.
     fn identify(_args: &mut Self::Args, _minting: &Minting<'_>) {}
 
-    /// The call needs an identity beside its arguments, because these have no field for one and a repeat might undo what
-    /// another caller did meanwhile.
+    /// Whether the call needs an identity beside its arguments, because these have no field for one and a repeat might
+    /// undo another caller's change.
     fn needs_key(_args: &Self::Args) -> bool {
         false
     }
 
-    /// Says in the arguments that the call repeats one whose answer may have been lost.
+    /// Marks in the arguments that the call repeats one whose answer may have been lost.
     fn mark_repeat(_args: &mut Self::Args) {}
 
     /// How long the call asks to wait before it is answered.
@@ -118,7 +118,7 @@ pub trait Operation: Send + Sync + 'static {
         0
     }
 
-    /// Refuses what only a caller in the process of the engine may ask for.
+    /// Refuses arguments that only a caller in the engine's own process may use.
     fn check_remote(_args: &Self::Args) -> Result<()> {
         Ok(())
     }
@@ -156,7 +156,7 @@ pub struct Minting<'a> {
     pub partitions: &'a PartitionConfig,
     /// An instant with random bits.
     pub mint: fn() -> Mint,
-    /// Makes the id of what is submitted first the smaller one.
+    /// Makes ids rise in the order of submission.
     pub rising: &'a Rising,
 }
 
@@ -208,7 +208,7 @@ pub enum Reply<'a> {
 /// The thing that a call created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Created {
-    /// Nothing: it was there before.
+    /// Nothing: the thing was there before.
     Nothing,
     /// Something with this id.
     Id(String),
@@ -322,7 +322,7 @@ pub fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Declares an operation beside its arguments and its answer: `Type(Args) -> Outcome, "verb" Method "path" Role`, then
-/// what is special:
+/// any of these words:
 ///
 /// * `administrative`: it leaves an audit record. `filtered`: unreadable arguments are `invalid_filter`.
 /// * `validated`, `with_roles`, `audited`: the arguments have a method `validate`, `role`, `is_audited`.
@@ -353,7 +353,8 @@ macro_rules! operation {
             type Args = $args;
             type Outcome = $outcome;
 
-            // Here and not as defaults of the trait, so that they are compiled once and not by every caller.
+            // These are written here and not as defaults of the trait, so that they are compiled once and not by every
+            // calling crate.
             fn write(args: &$args) -> $crate::error::Result<$crate::op::wire::WireRequest> {
                 $crate::op::wire::write::<Self>(args)
             }
@@ -371,7 +372,7 @@ macro_rules! operation {
             }
 
             fn read(answer: &[u8]) -> ::serde_json::Result<$outcome> {
-                // As a text, because that is how arguments are read, too: parts that both have are compiled once.
+                // Read from a text, as arguments are, so that types that both contain are compiled once.
                 let text = $crate::encoding::answer_text(answer)?;
                 $crate::encoding::read_answer(|| ::serde_json::from_str(text))
             }

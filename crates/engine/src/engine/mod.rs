@@ -74,7 +74,7 @@ impl Engine {
     fn start_services(&self) {
         let transactor = &self.rooms.transactor;
         self.rooms.scheduler.ready().sweep_begins(transactor.flow_partitions());
-        // Before the first sweep: what happens from now on is heard of.
+        // Watching begins before the first sweep, so that nothing between the two is missed.
         let hints = Arc::new(Mutex::new(Some(self.store().watch())));
         self.run("hints", move |rooms| rooms.services.dispatch.clone().listen(hints.clone()));
         self.run("sweeps", |rooms| rooms.services.timers.clone().run_sweeps());
@@ -99,8 +99,8 @@ impl Engine {
         service::run_service(&self.rooms.transactor, name, move || run(&rooms));
     }
 
-    /// Carries out an operation. Its future is to be polled to its end, or dropped: a claim that is kept without being
-    /// polled holds what it was about to take.
+    /// Carries out an operation. Its future must be polled to its end or dropped: a claim that is kept without being
+    /// polled blocks the candidates that it was about to take.
     pub async fn call<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
     where
         Self: Serves<O>,
@@ -118,8 +118,8 @@ impl Engine {
         }
     }
 
-    /// Stops the services, and waiting operations with `shutting_down`. A program with operations under way lets them
-    /// end before: the farewell is what makes the other servers look for what this one has left, so it comes last.
+    /// Stops the services, and waiting operations with `shutting_down`. A program lets operations that are under way
+    /// end before that: the farewell makes the other servers look for work that this one has left, so it comes last.
     pub fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.stop_waits();
@@ -153,7 +153,7 @@ impl Engine {
         self.rooms.transactor.metrics()
     }
 
-    /// How the services of this engine fare.
+    /// The health of the services of this engine.
     pub fn services(&self) -> Vec<ServiceHealth> {
         service::health(&self.rooms.transactor)
     }
@@ -243,7 +243,7 @@ impl Engine {
     }
 }
 
-/// Puts the rooms together, from the bottom up.
+/// Puts the services together, from the bottom up.
 fn rooms(transactor: Transactor) -> Rooms {
     let board = Board::default();
     let system = SystemDocuments::new(transactor.clone());

@@ -1,7 +1,8 @@
 //! The operations as the engine offers them to other crates.
 //!
-//! A future that is known by its type alone is compiled again in every crate that waits for it, with all of the engine
-//! beneath it. The futures made here are compiled here: a program that calls eighty operations adds little of its own.
+//! A generic or `async` function is compiled again in every crate that awaits it, with all of the engine beneath it.
+//! The futures made here are boxed, and so compiled in this crate: a program that calls eighty operations adds little
+//! code of its own.
 
 use ff_core::Result;
 use ff_core::op::{self, Operation};
@@ -12,7 +13,7 @@ use crate::env::BoxFuture;
 
 /// An engine that carries out an operation.
 pub trait Serves<O: Operation> {
-    /// Does it, on behalf of a caller; [`Engine::call`] in another form.
+    /// Carries out the operation on behalf of a caller, as [`Engine::call`] does.
     fn serve<'a>(&'a self, caller: &'a Caller, args: O::Args) -> BoxFuture<'a, Result<O::Outcome>>;
 }
 

@@ -19,8 +19,8 @@ use crate::op::Handle;
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
 
-/// Lists lanes by name: those with a document, those of a closed list, and those in which this rooms knows of work.
-/// A lane that was only used has no document; it is active.
+/// Lists lanes by name: those with a document, those of a closed list, and those in which this engine knows of work. A
+/// lane that was only used has no document; it is active.
 impl Handle<ListLanes> for Rooms {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListLanesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;

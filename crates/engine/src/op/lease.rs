@@ -1,4 +1,4 @@
-//! Getting and keeping the right to run an execution.
+//! Claims, renewals and returns of leases: getting and keeping the right to run an execution.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ impl Handle<Claim> for Rooms {
         if args.lease_ids.is_empty()
             && let Some(key) = &caller.idempotency_key
         {
-            // Boxed, as few come to it.
+            // Boxed, because few claims take this branch.
             return Box::pin(self.claim_once(caller, namespace, args, key)).await;
         }
         let ask = self.ask(caller, namespace, &args)?;
@@ -53,7 +53,7 @@ impl Rooms {
     /// The work of a claim that is repeated because its answer was lost; `None` if it holds nothing.
     pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
         let mut held = self.scheduler.find_reachable_leases(ask).await?;
-        // A commit that did not answer may have taken something beside what took its place.
+        // A commit whose answer was lost may have taken work in addition to the try that replaced it.
         let surplus = held.split_off(held.len().min(ask.lease_ids.len()));
         if !surplus.is_empty() {
             self.scheduler.give_back(surplus).await;
@@ -65,8 +65,9 @@ impl Rooms {
         unread.into_iter().next().map_or(Ok(Some(in_order(tasks, ask))), |(_, error)| Err(error))
     }
 
-    /// A claim whose caller gave it a key. Its lease ids derive from the key, and once it has taken something it takes
-    /// nothing else: a repeat gets what is still held of it. A claim that found nothing may be repeated until it does.
+    /// A claim with a caller's key. Its lease ids derive from the key, and once it has taken work it takes nothing
+    /// else: a repeat gets the part of it that is still held. A claim that found nothing may be repeated until it finds
+    /// something.
     async fn claim_once(
         &self,
         caller: &Caller,
@@ -75,7 +76,7 @@ impl Rooms {
         key: &str,
     ) -> Result<ClaimOutcome> {
         let partition = self.transactor.partitions().key_partition(&namespace, key);
-        // How long a claim waits, and that it is a repeat, is no part of what it asks for.
+        // The wait time and the repeat flag do not belong to the identity of the request.
         let asked = ClaimArgs { wait_ms: None, retry: false, ..args.clone() };
         let Some(identity) = self.transactor.callers_identity::<Claim>(caller, &asked, None) else {
             return Err(Error::of(Code::Internal));
@@ -93,8 +94,8 @@ impl Rooms {
         self.deliver(ask, Some(once)).await
     }
 
-    /// Leaves evidence of a claim before its answer. Of two calls with one key that both found work, the first keeps it;
-    /// the other gives back what it took and gets the first one's.
+    /// Records a claim under its key before it is answered. Of two calls with one key that both found work, the first
+    /// keeps its work; the other gives its own back and gets that of the first.
     async fn keep_claim(&self, ask: &Ask, once: &ClaimOnce, taken: Vec<Taken>) -> Result<KeptClaim> {
         match self.transactor.transact(once.partition, self.transactor.fresh_command(), &KeepClaim { once }).await {
             Ok(true) => Ok(KeptClaim::Ours(taken)),
@@ -147,7 +148,7 @@ impl Rooms {
         })
     }
 
-    /// Claims for the rooms itself, from a lane that no worker claims from.
+    /// Claims for the engine itself, from a lane that no worker claims from.
     pub(crate) async fn claim_own(&self, ask: Ask) -> Result<Vec<Task>> {
         self.deliver(ask, None).await.map(|outcome| outcome.tasks)
     }
@@ -166,7 +167,7 @@ impl Rooms {
             match Box::pin(self.keep_claim(&ask, once, taken)).await? {
                 KeptClaim::Ours(kept) => taken = kept,
                 KeptClaim::Earlier(held) => {
-                    // They are the other call's to give back.
+                    // The other call gives these back, if need be.
                     let (outcome, unread) = self.tasks(held).await;
                     let outcome = in_order(outcome, &ask);
                     return unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
@@ -185,12 +186,12 @@ impl Rooms {
         errors.pop().filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err)
     }
 
-    /// Gives work back that nobody has received, and forgets that a call took it.
+    /// Gives back work that no worker has received, and removes the record of the claim.
     async fn undo_claim(&self, taken: Vec<Taken>, once: Option<ClaimOnce>) {
         if taken.is_empty() {
             return;
         }
-        // Boxed, as few come to it: the future would be three times as large.
+        // Boxed, because few claims take this branch, and it would make the future three times as large.
         Box::pin(self.scheduler.give_back(taken)).await;
         if let Some(once) = &once {
             Box::pin(self.forget_claim(once)).await;
@@ -221,8 +222,9 @@ impl Rooms {
         (outcome, unread)
     }
 
-    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read. A first
-    /// lease has no journal and no frames, unless it is handed out again: its holder may have written meanwhile.
+    /// One claimed task with everything its worker needs. Small bytes came with the document; large ones are read. A
+    /// first lease has no journal and no frames, unless it is handed out again, because its holder may have written
+    /// meanwhile.
     pub(crate) async fn task(
         &self,
         execution: &Execution,
@@ -281,7 +283,7 @@ impl Rooms {
     }
 }
 
-/// The best work first, and the same order whenever the same leases are told of.
+/// Sorts the answer: the best work first, and always in the same order for the same leases.
 pub(super) fn in_order(mut claimed: ClaimOutcome, ask: &Ask) -> ClaimOutcome {
     let place = |id: &LeaseId| Reverse(ask.lease_ids.iter().position(|asked| asked == id));
     claimed.tasks.sort_by_key(|task| place(&task.fence.lease_id));
@@ -289,7 +291,7 @@ pub(super) fn in_order(mut claimed: ClaimOutcome, ask: &Ask) -> ClaimOutcome {
     claimed
 }
 
-/// The identity of a claim, and the partition of its key: what it takes may be in any other.
+/// The identity of a claim, and the partition of its record; the work that it takes may be in any other.
 struct ClaimOnce {
     partition: Partition,
     identity: Identity,
@@ -321,7 +323,7 @@ impl Command for FindClaim<'_> {
     }
 }
 
-/// Says whether this is the first call with its identity that took something.
+/// Records a claim, and returns whether it is the first call with its identity that took work.
 struct KeepClaim<'a> {
     once: &'a ClaimOnce,
 }

@@ -53,17 +53,17 @@ pub(crate) struct Request<'a, O: Operation> {
     pub(crate) args: &'a O::Args,
 }
 
-/// Carries out one operation. Each stands in the file of its noun.
+/// Carries out one operation. Its implementation is in the file of its noun.
 pub(crate) trait Handle<O: Operation> {
-    /// Does it, on behalf of a caller.
+    /// Carries out the operation on behalf of a caller.
     fn handle(&self, caller: &Caller, args: O::Args) -> impl Future<Output = Result<O::Outcome>> + Send;
 }
 
 impl Rooms {
     /// Carries out an operation, and counts it.
     ///
-    /// The ways part before the future is made: a future that had both would be compiled with both, also for the many
-    /// operations that only ever go one of them.
+    /// The two branches are separated before the future is made: a future with both would be compiled with both, even
+    /// for the many operations that only ever take one of them.
     pub(crate) fn carry_out<'a, O: Operation>(
         &'a self,
         caller: &'a Caller,
@@ -81,8 +81,8 @@ impl Rooms {
         Box::pin(self.count(O::NAME, self.perform::<O>(caller, args)))
     }
 
-    /// Counts an operation, by its outcome and how long it took. An `async fn` would hold the work twice: as it was given,
-    /// and as it is awaited.
+    /// Counts an operation, by its outcome and its duration. It is no `async fn`, because that would hold the work
+    /// twice: as its argument and as the awaited future.
     fn count<T>(
         &self,
         operation: &'static str,
@@ -96,7 +96,7 @@ impl Rooms {
         })
     }
 
-    /// Does it, if the arguments make sense and the caller may.
+    /// Carries out the operation if its arguments are valid and the caller has the role.
     pub(crate) fn perform<'a, O: Operation>(
         &'a self,
         caller: &'a Caller,
@@ -117,8 +117,8 @@ impl Rooms {
     }
 }
 
-/// Refuses a caller that may not do this. A submitter is let through to an operation for its own, as a caller that is
-/// refused where it comes to what somebody else submitted.
+/// Refuses a caller that may not do this. For an operation that a submitter may call on its own executions, it returns
+/// a caller that is limited to those.
 fn allow(caller: &Caller, required: Role, any_role: bool, own: bool) -> Result<Option<Caller>> {
     if any_role || caller.role.allows(required) {
         return Ok(None);

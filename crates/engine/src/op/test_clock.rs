@@ -108,7 +108,7 @@ impl Activity {
         *self == Self::default()
     }
 
-    /// No timer is behind, and nothing is on its way inside of the rooms.
+    /// Whether no timer is behind, and no work is on its way inside of the engine.
     fn is_settled(&self) -> bool {
         self.due == 0 && self.owed == 0
     }
@@ -136,7 +136,7 @@ impl Rooms {
         }
         self.show(clock, to);
         self.settle(clock, give_up_at).await?;
-        // This rooms's own registration follows the clock as well.
+        // This engine's own registration follows the clock as well.
         self.services.servers.look_again();
         Ok(())
     }

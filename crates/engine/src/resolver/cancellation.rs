@@ -1,4 +1,4 @@
-//! A cancelled flow tells its members, in chunks. Members that its policy leaves alone come to their own end.
+//! Tells the members of a cancelled flow, in chunks. Members that the policy leaves alone run to their own end.
 
 use ff_core::execution::Execution;
 use ff_core::flow::{Flow, FlowCancellation};
@@ -10,7 +10,7 @@ use crate::cancellation::tell_member;
 use crate::flow::{end_if_complete, save_flow};
 use crate::transaction::Tx;
 
-/// Where members that have not ended may be.
+/// The states of members that have not ended.
 const LIVE: &[PublicState] = &[
     PublicState::Waiting,
     PublicState::Delayed,
@@ -20,23 +20,24 @@ const LIVE: &[PublicState] = &[
     PublicState::Suspended,
 ];
 
-/// One look at the members. A member may change its state between two looks, so they go on until one full look found
-/// nothing to do.
+/// One pass over the members. A member may change its state between two passes, so passes go on until a full one has
+/// found nothing to do.
 #[derive(Debug, Clone)]
 pub(super) struct Look {
-    /// The flow's version, which every commit that tells a member changes. With another one the store may have forgotten
-    /// whom it told, and the look begins anew.
+    /// The flow's version, which every commit that tells a member changes. If it is another one than expected, the
+    /// store may have forgotten such a commit, and the look begins anew.
     version: Option<Version>,
     /// States whose members were not all seen, and where to go on.
     open: Vec<(PublicState, Option<(i64, Key)>)>,
-    /// It found something to do.
+    /// This pass has found something to do.
     acted: bool,
     /// When the last member that had started ended, as far as it was seen.
     last_ended_at: i64,
 }
 
 impl Look {
-    /// A look that has seen nothing. Where the retention of a flow is to be counted anew, ended members count, too.
+    /// A pass that has seen nothing yet. If the retention of the flow is to be counted anew, it covers ended members,
+    /// too.
     pub(super) fn begin(cancellation: &FlowCancellation) -> Self {
         let states = if cancellation.lapsed { PublicState::ALL } else { LIVE };
         let open = states.iter().map(|state| (*state, None)).collect();

@@ -1,4 +1,4 @@
-//! The ends of upstreams take effect on their downstreams: many upstreams in one commit, each edge once.
+//! Applies the ends of upstreams to their downstreams: many upstreams in one commit, each edge once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,9 @@ use crate::journal;
 use crate::journal::child_entry;
 use crate::transaction::{Command, Tx, fence_of};
 
-/// How far the edges of an upstream have been gone through. Each commit that gets further writes the upstream, too: with
-/// another version it was replayed, or the store has forgotten the commit, and its edges are gone through anew.
+/// How far the edges of an upstream have been resolved. Each commit that gets further also writes the upstream. If its
+/// version is another one, it was replayed or the store has forgotten the commit, and its edges are resolved from the
+/// first one again.
 #[derive(Debug, Clone)]
 pub(super) struct Position {
     version: Version,
@@ -33,9 +34,9 @@ pub(super) type Work = BTreeMap<Key, Progress>;
 /// The effect of one commit on one execution.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
-    /// More of its edges are to be gone through, from here.
+    /// More of its edges are to be resolved, from this position on.
     pub(super) more: Option<Option<Position>>,
-    /// Slots that it keeps a mark for until they were given back elsewhere.
+    /// Slots that it owes; its mark stays until they have been given back.
     pub(super) owed: Option<OwedSlots>,
     /// Its journals need a commit of their own.
     pub(super) journals: bool,
@@ -78,7 +79,7 @@ impl Command for Resolve<'_> {
         let mut round = Round { budget: self.chunk, ..Default::default() };
         let mut outcomes: BTreeMap<Key, Resolved> = BTreeMap::new();
         for (key, progress) in self.work {
-            // A conflict says that it is not as it was written.
+            // After a conflict the execution may have changed, so it is read.
             let Some(written) = progress.given_back().filter(|_| !tx.is_repeat()) else { continue };
             let held = written.execution.document_lease();
             tx.know(&*written.execution, written.version, fence_of(held.epoch, held.lease_id));
@@ -134,12 +135,12 @@ impl Command for Resolve<'_> {
 }
 
 impl Resolve<'_> {
-    /// Edges read at once of each upstream: few of many, many of few.
+    /// Edges read at once of each upstream: the more upstreams there are, the fewer of each.
     fn page_limit(&self) -> usize {
         (2 * self.chunk / self.work.len().max(1)).clamp(2, self.chunk.max(2))
     }
 
-    /// The executions that are wanted and the next page of edges of each, in one read.
+    /// Reads the executions and the next page of edges of each, in one call.
     async fn read(
         &self,
         tx: &mut Tx<'_>,
@@ -175,11 +176,11 @@ struct Round {
     executions: BTreeMap<Key, Execution>,
     effects: BTreeMap<Key, Effects>,
     changed: BTreeSet<Key>,
-    /// Changed in a way that others want to know: it may run, or it has ended.
+    /// Executions that may run now or have ended, which the listener must be told.
     announced: BTreeSet<Key>,
     /// Flows with a member that was alive when this try began, so that they cannot end by it.
     alive: BTreeSet<Key>,
-    /// Children whose siblings have been looked at in this try.
+    /// Children whose siblings this try has handled.
     looked_at: BTreeSet<Key>,
 }
 
@@ -211,7 +212,7 @@ impl Round {
         Ok(())
     }
 
-    /// Goes through a page of an upstream's edges.
+    /// Resolves a page of an upstream's edges.
     async fn resolve_upstream(
         &mut self,
         tx: &mut Tx<'_>,
@@ -239,7 +240,7 @@ impl Round {
         Ok(if full { Step::Unfinished(position) } else { Step::Finished })
     }
 
-    /// Resolves one edge; says whether nothing about it is left to do.
+    /// Resolves one edge; returns whether nothing about it is left to do.
     async fn resolve_one(&mut self, tx: &mut Tx<'_>, upstream: &Execution, mut edge: Edge) -> Result<bool> {
         if edge.state == EdgeState::Staged {
             return Ok(true);
@@ -264,7 +265,8 @@ impl Round {
             let effects = self.effects.entry(key.clone()).or_default();
             if resolve_edge(&mut edge, upstream, child, tx.now, effects)?.is_some() {
                 tx.save(&edge);
-                // A commit that leaves some of its edges for later does not write it, and it may be replayed meanwhile.
+                // A commit that leaves some of the upstream's edges for later does not write the upstream. Its version
+                // is guarded all the same, because it may be replayed meanwhile.
                 tx.pin(&upstream.key());
                 if let Some(wait) = child.waits_for_child(&upstream.id) {
                     journal::append_decided(tx, child, &[child_entry(&wait, upstream)]).await?;
@@ -282,7 +284,7 @@ impl Round {
         self.cancel_siblings(tx, &key).await
     }
 
-    /// Cancels what a decided child no longer needs; says whether nothing of it is left to do.
+    /// Cancels the upstreams that a decided child no longer needs; returns whether none is left to cancel.
     async fn cancel_siblings(&mut self, tx: &mut Tx<'_>, child: &Key) -> Result<bool> {
         let Some(execution) = self.executions.get(child).filter(|child| wants_siblings_cancelled(child)).cloned()
         else {
@@ -308,7 +310,7 @@ impl Round {
                 }
                 let Some(sibling) = self.executions.get_mut(key) else { continue };
                 if self.budget == 0 {
-                    // Looked at again by the next commit: the mark of the upstream that brought us here stays.
+                    // The next commit handles the rest, because the mark of the upstream that led here stays.
                     self.looked_at.remove(child);
                     return Ok(false);
                 }
@@ -324,15 +326,16 @@ impl Round {
         Ok(true)
     }
 
-    /// Ends the flows whose last members these were. An execution that this very try ends has a mark of its own and is
-    /// seen then.
+    /// Ends the flows whose last members these were. An execution that ends in this very try has a mark of its own, and
+    /// its flow is checked when that mark is resolved.
     async fn end_flows(&mut self, tx: &mut Tx<'_>, done: &[Key]) -> Result<()> {
         let flows: BTreeSet<Key> =
             done.iter().filter_map(|key| self.executions[key].flow.as_ref().map(Flow::key_of)).collect();
         for key in flows.difference(&self.alive) {
             let Some(loaded) = tx.load::<Flow>(key.clone()).await? else { continue };
             let mut flow = loaded.document;
-            // A commit that is about to end a flow with what it paused must notice that another member has ended.
+            // The flow is also saved while the members that it paused are being cancelled, so that a commit that is
+            // about to end it notices that another member has ended.
             if end_if_complete(tx, &mut flow).await? || flow.is_lapsing() {
                 save_flow(tx, &flow);
             }

@@ -1,5 +1,5 @@
-//! The work of a marked flow: to tell its members of its cancellation, or to go with them. One bounded commit at a
-//! time.
+//! The work of a marked flow, one bounded commit at a time: telling its members of its cancellation, or removing it
+//! together with them.
 
 use ff_core::flow::{Flow, FlowFired};
 use ff_core::index::Due;
@@ -18,13 +18,13 @@ use crate::transaction::{Command, Tx};
 pub(super) enum FlowStep {
     /// It has nothing more to do.
     Done,
-    /// Members were told; the look at them goes on from here.
+    /// Members were told; the pass over them goes on from here.
     Told(Look),
     /// Its schedule was told of its end; the rest comes in its next turn.
     ScheduleTold,
     /// A part of it is gone.
     Removed,
-    /// Nothing more can go before these members have given something back elsewhere.
+    /// Nothing more can be removed before these members have given slots back.
     Owed(Vec<Key>),
 }
 
@@ -53,7 +53,8 @@ impl Resolver {
         }
     }
 
-    /// The timer of a flow: its removal begins, or what it only paused is to be cancelled. Both leave a mark.
+    /// Fires the timer of a flow: its removal begins, or the members that its cancellation only paused are to be
+    /// cancelled. Both leave a mark.
     pub(crate) async fn fire_flow(&self, partition: Partition, key: &Key, score: i64) -> Result<()> {
         self.transactor.transact(partition, self.transactor.fresh_command(), &Fire { key, score }).await
     }
@@ -73,7 +74,7 @@ impl Command for FlowTurn<'_> {
         let Some(loaded) = tx.load::<Flow>(self.key.clone()).await? else { return Ok(FlowStep::Done) };
         let mut flow = loaded.document;
         if flow.owes_schedule() {
-            // Before anything of it goes.
+            // The schedule is told before anything of the flow is removed.
             schedule::tell_of_flow(tx, &mut flow).await?;
             return Ok(FlowStep::ScheduleTold);
         }

@@ -1,11 +1,12 @@
-//! Brings about what a document still owes elsewhere: its end told to its downstreams and its flow, concurrency slots
-//! given back, a flow's cancellation told to its members, a flow's removal. Right after the commit that left the mark,
-//! and by sweep after a crash: whatever happens between two commits, the mark stays until the last of them clears it.
+//! Brings about the effects that a marked document still owes elsewhere: telling its end to its downstreams and its
+//! flow, giving concurrency slots back, telling a flow's cancellation to its members, removing a flow. It acts right
+//! after the commit that left the mark, and after a crash when a sweep finds the mark. The mark stays until the last of
+//! the commits that it needs clears it.
 //!
 //! Each partition has one queue of marked keys and at most one task that drains it, so that a thousand upstreams of one
-//! child are resolved together in a few commits instead of fighting over it. A turn is one bounded commit; what is not
-//! done then queues again behind the others, so that nothing large holds up anything small. Slots live in partitions
-//! of their own: they are given back beside the queue, by one task for each quota, and nothing here waits for them.
+//! child are resolved together in a few commits instead of fighting over it. A turn is one bounded commit; unfinished
+//! work queues again behind the others, so that nothing large holds up anything small. Slots live in partitions of
+//! their own: they are given back beside the queue, by one task for each quota, and nothing here waits for them.
 
 mod cancellation;
 mod edges;
@@ -35,8 +36,8 @@ pub(crate) struct Resolver {
     marks: Arc<Marks>,
 }
 
-/// A task that drains a queue or sees to a quota. One that ends otherwise than by finding nothing to do makes room for
-/// another.
+/// A task that drains a queue or gives slots back to a quota. If it ends before its work is done, for example by a
+/// panic, dropping this lets another task take its place.
 struct Attending<'e> {
     marks: &'e Marks,
     partition: Partition,
@@ -160,8 +161,8 @@ impl Resolver {
         }
     }
 
-    /// Gives back what an execution owes to its budgets, its keys and its quota, beside everything else. After that the
-    /// execution forgets it.
+    /// Gives back the slots and estimates that an execution owes to its budgets, its keys and its quota, in a task of
+    /// its own. After that the execution's debt is cleared.
     fn release_soon(&self, partition: Partition, key: &Key, mut owed: OwedSlots) {
         if !owed.budgets.is_empty() {
             let (resolver, key) = (self.clone(), key.clone());
@@ -206,7 +207,7 @@ impl Resolver {
                 Slot::key_of(&execution, slot)
             };
             let slots = owed.iter().flat_map(|(key, slots)| slots.iter().map(move |id| slot(key, id))).collect();
-            // Without a quota there is no document to give anything back to.
+            // Without a quota there is no document to give slots back to.
             let outcome = match quota.1.is_empty() {
                 true => Ok(()),
                 false => self.scheduler.free_slots(&quota.0, &quota.1, slots).await,
@@ -223,7 +224,7 @@ impl Resolver {
         }
     }
 
-    /// These marks could not be resolved: those that may work later are tried again then.
+    /// Schedules marks that could not be resolved for another try, if a later try may succeed.
     fn try_again_later(&self, partition: Partition, keys: Vec<Key>, error: &Error) {
         let mut waits: Vec<(i64, Key)> = Vec::new();
         for key in keys {

@@ -1,4 +1,4 @@
-//! Which marked documents of a partition are known and not resolved, and whose turn it is.
+//! The marked documents that are known and not resolved, by partition, and the order of their turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,23 +12,23 @@ use super::cancellation::Look;
 use super::edges::Position;
 use crate::groups::Name;
 
-/// After trouble a mark is tried again this much later; the wait doubles each time.
+/// The first wait before a mark that could not be resolved is tried again; it doubles each time.
 const RETRY_MS: i64 = 100;
 /// The longest of these waits.
 const RETRY_MAX_MS: i64 = 30_000;
-/// So often; after that the mark is left to the next sweep.
+/// How often a mark is tried again; after that it is left to the next sweep.
 const RETRIES_MAX: u32 = 12;
 
-/// How far a marked document is.
+/// How far the resolution of a marked document is.
 #[derive(Default, Debug, Clone)]
 pub(super) struct Progress {
-    /// The edges of an execution up to here have been gone through.
+    /// The edges of an execution up to this one have been resolved.
     pub(super) position: Option<Position>,
     /// Slots that were given back in the quota's partition and may be forgotten here.
     pub(super) released: Vec<SlotId>,
     /// How far the members of a cancelled flow have been told.
     pub(super) look: Option<Look>,
-    /// How much of it one commit takes, where that is less than usual.
+    /// The chunk size of its commits, if it is smaller than usual.
     pub(super) chunk: Option<usize>,
     /// The execution as a commit of this engine left it.
     pub(super) written: Option<Written>,
@@ -42,7 +42,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What a commit has left, if nothing but slots is owed: those can be given back without a look at the store.
+    /// The execution as a commit left it, if it owes nothing but slots: those can be given back without reading the
+    /// store.
     pub(super) fn with_slots_only(execution: &Arc<Execution>, version: Version) -> Option<Self> {
         let owes_more = execution.owes_resolution || execution.owes_journals() || execution.owes_schedule();
         let held = execution.document_lease().ttl_ms.is_some();
@@ -56,12 +57,13 @@ impl Progress {
         execution.owed_slots.iter().any(|slot| !self.released.contains(slot))
     }
 
-    /// The execution as it was written, once all that it owed then was given back: only its mark is left to be cleared.
+    /// The execution as it was written, once all slots that it owed then have been given back, so that only its mark is
+    /// left to be cleared.
     pub(super) fn given_back(&self) -> Option<&Written> {
         self.written.as_ref().filter(|written| !self.owed(&written.execution))
     }
 
-    /// How much of it one commit takes that usually takes so much.
+    /// The chunk size of a commit whose usual chunk size is this.
     pub(super) fn chunk(&self, usual: usize) -> usize {
         self.chunk.unwrap_or(usual)
     }
@@ -72,7 +74,7 @@ impl Progress {
 pub(super) enum Turn {
     /// These executions together.
     Executions(Vec<Key>),
-    /// A part of what a flow has to do.
+    /// One step of a flow's work.
     Flow(Key),
 }
 
@@ -96,20 +98,20 @@ pub(super) struct Marks {
 struct Queue {
     /// Executions in the order in which they came; as many as fit share a commit.
     executions: VecDeque<Key>,
-    /// Executions of a group in which something was wrong with one: each is tried by itself.
+    /// Executions of a group whose commit failed, perhaps because of one of them: each is tried by itself.
     alone: VecDeque<Key>,
     /// Flows in the order in which they came, each by itself.
     flows: VecDeque<Key>,
-    /// The keys that are in one of the three.
+    /// The keys that are in one of the three queues.
     queued: BTreeSet<Key>,
     progress: BTreeMap<Key, Progress>,
     /// How often in a row a mark could not be resolved.
     failures: BTreeMap<Key, u32>,
     /// Slots to be given back, by quota and execution.
     owed: BTreeMap<Name, BTreeMap<Key, Vec<SlotId>>>,
-    /// Executions whose slots are being given back, by quota; a quota is here while a task sees to it.
+    /// Executions whose slots are being given back, by quota. A quota is in the map while a task works for it.
     releasing: BTreeMap<Name, BTreeSet<Key>>,
-    /// Which of the three had the last turn.
+    /// Which of the three queues had the last turn.
     last: usize,
     draining: bool,
 }
@@ -119,7 +121,7 @@ impl Queue {
         let line = match key.kind() {
             kind::EXECUTION => &mut self.executions,
             kind::FLOW => &mut self.flows,
-            // A newer version left it, and knows what to do with it.
+            // A newer version left this mark, and knows what to do with it.
             _ => return,
         };
         if self.queued.insert(key.clone()) {
@@ -127,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// The three take turns, so that none of them waits for another one to be empty.
+    /// The three queues take turns, so that none waits for another to be empty.
     fn next(&mut self, chunk: usize) -> Option<Turn> {
         for step in 1..=3 {
             let place = (self.last + step) % 3;
@@ -157,7 +159,7 @@ impl Queue {
 }
 
 impl Marks {
-    /// Nothing is known yet; one commit takes so much.
+    /// No marks yet; `chunk` is the chunk size of one commit.
     pub(super) fn new(chunk: usize) -> Self {
         Self { queues: Mutex::default(), chunk }
     }
@@ -167,7 +169,7 @@ impl Marks {
         self.chunk
     }
 
-    /// Takes in a key; says whether a task must begin to drain.
+    /// Adds a key; returns whether a task must begin to drain the queue.
     pub(super) fn push(&self, partition: Partition, key: Key) -> bool {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -175,7 +177,7 @@ impl Marks {
         !queue.queued.is_empty() && !std::mem::replace(&mut queue.draining, true)
     }
 
-    /// The keys whose turn it is, and how far each is. With none left the drainer must stop.
+    /// The keys whose turn it is, and how far each is. `None` means that the draining task must stop.
     pub(super) fn take(&self, partition: Partition) -> Option<(Turn, BTreeMap<Key, Progress>)> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&partition)?;
@@ -191,8 +193,7 @@ impl Marks {
         Some((turn, known))
     }
 
-    /// A task that drained a partition, or saw to a quota, is gone before its time: the next key that comes begins
-    /// anew.
+    /// Notes that a task for a partition or a quota ended early, so that the next key starts a new one.
     pub(super) fn abandoned(&self, partition: Partition, quota: Option<&Name>) {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&partition) else { return };
@@ -202,7 +203,7 @@ impl Marks {
         }
     }
 
-    /// A turn is over and more is to be done: the key queues again, behind the others.
+    /// Queues a key again behind the others, because its turn is over and more is to be done.
     pub(super) fn again(&self, partition: Partition, key: Key, progress: Progress) {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -211,7 +212,7 @@ impl Marks {
         queue.push(key);
     }
 
-    /// Something is wrong with one of these: each is tried by itself.
+    /// Lets each of these keys be tried by itself, because one of them made their commit fail.
     pub(super) fn separate(&self, partition: Partition, keys: impl IntoIterator<Item = Key>) {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -229,7 +230,7 @@ impl Marks {
         }
     }
 
-    /// How long to wait before the next try; none when it is left to the sweep.
+    /// Counts a failure; returns how long to wait before the next try, or `None` if the mark is left to the sweep.
     pub(super) fn failed(&self, partition: Partition, key: &Key) -> Option<i64> {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -243,7 +244,7 @@ impl Marks {
         Some((RETRY_MS << (*count - 1).min(16)).min(RETRY_MAX_MS))
     }
 
-    /// Takes in slots to be given back, unless that is under way; says whether a task must begin to see to the quota.
+    /// Adds slots to be given back, unless that is under way; returns whether a task must begin to work for the quota.
     pub(super) fn owe(&self, partition: Partition, quota: &Name, key: Key, slots: Vec<SlotId>) -> bool {
         let mut queues = self.queues();
         let queue = queues.entry(partition).or_default();
@@ -258,7 +259,7 @@ impl Marks {
         true
     }
 
-    /// The next slots to give back to a quota; with none left the task that sees to it must stop.
+    /// The next slots to give back to a quota. If there are none, the quota's task must stop.
     pub(super) fn take_owed(&self, partition: Partition, quota: &Name) -> BTreeMap<Key, Vec<SlotId>> {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&partition) else { return BTreeMap::new() };

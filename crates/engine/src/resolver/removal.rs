@@ -1,5 +1,5 @@
-//! A flow past its retention goes, and its members and edges with it: in chunks, the flow last. The flow says that its
-//! removal has begun before anything of it goes, and from then on no caller can bring a member back.
+//! Removes a flow past its retention, with its members and edges, in chunks and the flow last. The flow's document says
+//! that its removal has begun before anything is removed; from then on no caller can replay a member.
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
@@ -41,7 +41,8 @@ pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> R
             continue;
         }
         let mut effects = Effects::default();
-        // None lives in a flow that has ended. If one does, its end is told before it goes.
+        // No member of a flow that has ended should be alive. If one is, it is cancelled and its end is told before it
+        // is removed.
         if cancel_member(tx, &mut member, "its flow is removed", &mut effects).await? {
             removal.take(1);
             tx.save_execution(&member, effects);
@@ -59,7 +60,7 @@ pub(super) async fn remove_some(tx: &mut Tx<'_>, flow: &Flow, chunk: usize) -> R
     Ok(if removal.is_untouched() { FlowStep::Owed(owed) } else { FlowStep::Removed })
 }
 
-/// Removes the edges of a member, as many as the commit takes; says whether that was all.
+/// Removes the edges of a member, as many as the commit takes; returns whether those were all.
 async fn remove_edges(tx: &mut Tx<'_>, member: &Execution, removal: &mut Removal) -> Result<bool> {
     let limit = removal.left();
     let scans = [index::edges_from(member.id.uuid), index::edges_to(member.id.uuid)]

@@ -1,7 +1,9 @@
-//! Whether a candidate may start now: its budgets, its concurrency keys, then its quota. Fail-closed: what cannot be read admits nothing.
+//! Decides whether a candidate may start now: its budgets, its concurrency keys, then its quota. It fails closed: a
+//! gate that cannot be read admits nothing.
 //!
-//! Budgets are read, and written where there is an estimate to hold; a quota is written: the start is counted and a concurrency slot taken in the quota's partition
-//! before the claim commits. A claim that does not come about gives back its own slot and no other.
+//! Budgets are only read, unless there is an estimate to hold. A quota is written: the start is counted, and a
+//! concurrency slot is taken in the quota's partition before the claim commits. A claim that is not applied gives back
+//! its own slot and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -26,11 +28,12 @@ use crate::transaction::Transactor;
 /// The answer of the gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may start, perhaps with a concurrency slot, which is freed as an orphan unless the claim lands in time.
+    /// It may start, perhaps with a concurrency slot. The slot is freed as an orphan unless the claim is applied in
+    /// time.
     Admitted { slot: Option<SlotId> },
     /// One of its gates is closed.
     Refused(Refusal),
-    /// A gate cannot be read: it is passed over this round.
+    /// A gate cannot be read: the candidate is skipped this round.
     Unreadable,
 }
 
@@ -41,15 +44,15 @@ pub(crate) struct Refusal {
     pub(crate) gate: String,
     /// The limit that is met: the dimension of a budget, `rate` or `concurrency` of a quota, `missing`, or a `key`.
     pub(crate) limit: Limit,
-    /// For people.
+    /// The reason in words, for people.
     pub(crate) detail: String,
-    /// When it may open by itself.
+    /// When the gate may open by itself.
     pub(crate) until: Option<i64>,
     /// What becomes of the execution.
     pub(crate) action: HardAction,
-    /// Others with the same gates may pass: a child by tag refuses what has its tag.
+    /// Other executions with the same gates may pass: a budget's child by tag refuses only executions with its tag.
     pub(crate) alone: bool,
-    /// The part of the estimate that a budget has no room for; 0 if the estimate is not what is in the way.
+    /// The part of the estimate that a budget has no room for; 0 if the refusal has another reason.
     pub(crate) requested: i64,
 }
 
@@ -104,8 +107,8 @@ pub(crate) type BudgetReads = Groups<Arc<BTreeSet<Named>>, Arc<BudgetsFound>>;
 pub(crate) struct BudgetsRead(BudgetsFound);
 
 impl BudgetsRead {
-    /// The budgets that decide about an execution and were not read yet, as far as they are known: those it names, what
-    /// they stand under, and their children for its tags.
+    /// The budgets that decide about an execution and were not read yet, as far as they are known: those it names, the
+    /// budgets above them, and their children for its tags.
     fn unread_for(&self, execution: &Execution) -> impl Iterator<Item = String> {
         let unread = |name: &str| self.get(execution, name).is_none();
         let named = execution.budgets.iter().flat_map(|name| budget::names_to(name));
@@ -121,7 +124,7 @@ impl BudgetsRead {
         self.0.get(&execution.namespace, name)
     }
 
-    /// The reason of a child by tag against a start. One that was not made yet has room.
+    /// The refusal of a child by tag. A child that does not exist yet has room.
     fn child_refusal(&self, execution: &Execution, named: &str, now: i64) -> Result<Option<Refusal>, Admission> {
         let Some(name) = self.child_for(execution, named) else { return Ok(None) };
         let child = self.get(execution, &name).ok_or(Admission::Unreadable)?;
@@ -135,7 +138,7 @@ impl BudgetsRead {
         Ok(budget_refusal(&name, Some(&child), execution.estimate()).map(|refusal| Refusal { alone: true, ..refusal }))
     }
 
-    /// The next candidate of this gate makes the claim read it again.
+    /// Forgets the budget of a gate, so that the claim reads it again for the next candidate.
     pub(crate) fn forget(&mut self, namespace: &str, gate: &str) {
         if let (Some(name), Some(budgets)) = (Gate::budget_of(gate), self.0.0.get_mut(namespace)) {
             budgets.remove(name);
@@ -179,7 +182,7 @@ impl Scheduler {
             (found, names)
         });
         for (found, names) in futures_util::future::join_all(reads).await {
-            // What could not be read was logged, and is passed over.
+            // A failed read was logged; its candidates are skipped.
             let Ok(found) = found else { continue };
             for named in names.iter() {
                 if let Some(budget) = found.get(&named.0, &named.1) {
@@ -189,8 +192,8 @@ impl Scheduler {
         }
     }
 
-    /// Reads the budgets of a partition for all claims that ask for them. A read serves those that asked before it began,
-    /// so that each claim sees what was acknowledged before it.
+    /// Reads the budgets of a partition for all claims that ask for them. A read serves only the claims that asked
+    /// before it began, so that each claim sees everything that was acknowledged before it.
     async fn serve_budget_reads(&self, partition: Partition, place: Name) {
         loop {
             let waiting = self.memory.budget_reads.next(&place).await;
@@ -245,11 +248,12 @@ impl Scheduler {
                 let Some(budget) = read.get(execution, name) else {
                     return Admission::Unreadable;
                 };
-                // A budget above that is no longer there limits nothing.
+                // A budget above the named one that no longer exists limits nothing.
                 if budget.is_none() && name != named {
                     continue;
                 }
-                // An attempt that waited for the answer goes on after a no, too: its program learns what it may not spend.
+                // An attempt that waited for the answer goes on after a no, too: its program learns of the refusal from
+                // its next reservation.
                 let declined = budget.as_ref().is_some_and(|budget| budget.declined);
                 if declined && execution.claim_kind() == ClaimKind::Resumed {
                     continue;
@@ -278,7 +282,8 @@ impl Scheduler {
         Box::pin(self.admit_by_keys(execution, lease_id, slot)).await
     }
 
-    /// Takes the keys of an execution, then asks its quota, which is last because a start that it counts is not given back.
+    /// Takes the keys of an execution, then asks its quota. The quota comes last because a counted start is never given
+    /// back.
     pub(super) async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
         match self.take_keys(execution, lease_id, slot).await {
             Ok(Ok(())) => {}
@@ -317,7 +322,7 @@ impl Scheduler {
         })
     }
 
-    /// A claim that took a slot did not come about: the slot of this very try goes back.
+    /// Gives back the slot of a try whose claim was not applied.
     pub(crate) async fn release_unused_slot(&self, execution: &Execution, slot: Option<SlotId>) {
         let Some(slot) = slot else { return };
         self.give_back_estimates(execution, slot).await;
@@ -336,7 +341,7 @@ impl Scheduler {
     }
 }
 
-/// The reason of a budget against a start now.
+/// The refusal of a budget, if it admits no start now.
 pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>, estimate: Option<&Amounts>) -> Option<Refusal> {
     let gate = Gate::Budget(name).to_string();
     let Some(budget) = budget else {
@@ -344,7 +349,7 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>, estimate: Opti
         return Some(Refusal::waits(gate, missing, format!("the budget {name} does not exist"), None));
     };
     let Some(refusal) = budget.admit().err().filter(|_| !planted(Bug::BudgetNotChecked)) else {
-        // Sums that cannot be counted are refused when the estimate is to be held.
+        // Sums that overflow are refused later, when the estimate is held.
         let refusal = budget.refuses_estimate(estimate?).ok()??;
         return Some(estimate_refusal(&refusal, budget.hard_action()));
     };
@@ -355,7 +360,7 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>, estimate: Opti
     Some(Refusal { gate, limit, detail, until, action, alone: false, requested: 0 })
 }
 
-/// Where a gate lives: its partition and its document.
+/// The partition and the document of a gate.
 pub(crate) fn place_of(transactor: &Transactor, namespace: &str, gate: Gate<'_>) -> (Partition, ff_core::Key) {
     let partitions = transactor.partitions();
     match gate {

@@ -1,4 +1,4 @@
-//! Trying one candidate: its gates, its flow, then the commit that takes it under a lease or a grant.
+//! Tries one candidate: asks its gates and its flow, then sends the commit that takes it under a lease or a grant.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,13 +15,13 @@ use crate::transaction::{Command, NotApplied, Tx};
 
 /// Work whose budgets or quota cannot be read is passed over for this long.
 const UNREADABLE_MS: i64 = 1_000;
-/// Members of a cancelled flow are left to their flow for this long before they are looked at again, and so is what
-/// something damaged keeps from being tried.
+/// Members of a cancelled flow are left alone for this long before they are tried again, and so are candidates that
+/// damaged data keeps from being tried.
 const ASIDE_MS: i64 = 1_000;
-/// A claim must land this much before its slot may be taken for an orphan.
+/// A claim must be applied this long before its slot counts as an orphan.
 const SLOT_MARGIN_MS: i64 = 1_000;
-/// How often a claim meets a flow that has just changed before its candidate goes back to the queue. Others may grow the
-/// flow all the while; in this process they and the claim take turns.
+/// How many conflicts with a changing flow a claim meets before its candidate goes back to the queue. Other callers may
+/// grow the flow all the while; those of this process take turns with the claim.
 const FLOW_TRIES_MAX: usize = 8;
 
 /// The outcome of a try to claim a candidate.
@@ -34,16 +34,16 @@ pub(super) enum TryOutcome {
         namespace: String,
         gate: String,
     },
-    /// It is not as it was read.
+    /// The execution has changed since it was read.
     Lost,
-    /// Something did not work, and nothing was taken.
+    /// The try failed, and nothing was taken.
     Failed(Error),
     /// It may have been taken.
     Doubtful(Error),
 }
 
 impl Scheduler {
-    /// Tries a candidate, and tells the scheduler's memory what became of it.
+    /// Tries a candidate, and records the outcome in the scheduler's memory.
     pub(super) async fn try_and_settle(
         &self,
         ask: &Ask,
@@ -69,8 +69,8 @@ impl Scheduler {
         outcome
     }
 
-    /// Every claim holds one of these futures: what only some come to is boxed, so that it takes no room in the others.
-    /// An error means that nothing was taken.
+    /// Tries a candidate. Every claim holds one of these futures, so rare branches are boxed and take no room in it. An
+    /// error means that nothing was taken.
     async fn try_candidate(
         &self,
         ask: &Ask,
@@ -79,8 +79,9 @@ impl Scheduler {
         budgets: &Mutex<BudgetsRead>,
     ) -> Result<TryOutcome> {
         let execution = &candidate.execution;
-        // A slot is taken no earlier than this, and becomes an orphan a while after: a duration, which means the same at
-        // every node, where an instant of the quota's clock would mean something else at the execution's.
+        // A slot is taken no earlier than this instant of the process's clock, and becomes an orphan a fixed time
+        // later. The execution's partition is given a duration, because an instant of the quota's clock would mean
+        // another moment by its own clock.
         let asked_at = self.transactor.env().now_ms();
         let slot = match self.admit(execution, lease_id, budgets).await {
             Admission::Admitted { slot } => slot,
@@ -105,7 +106,8 @@ impl Scheduler {
                 Some(flow) => match self.flow_admits(flow, execution).await {
                     Ok(Some(admitted)) => Some(admitted),
                     Ok(None) => {
-                        // Its flow was cancelled. It leaves the queue here and now, or it would be found over and over.
+                        // Its flow was cancelled. The execution leaves the queue now, or it would be found over and
+                        // over.
                         Box::pin(self.release_unused_slot(execution, slot)).await;
                         Box::pin(self.transactor.stop_with_flow(execution)).await?;
                         return Ok(TryOutcome::Aside);
@@ -132,14 +134,14 @@ impl Scheduler {
         Ok(TryOutcome::Lost)
     }
 
-    /// Sends the commit that takes a candidate. With no lease there may be a conflict that says why.
+    /// Sends the commit that takes a candidate. If nothing was taken, a conflict may say why.
     async fn take_candidate(&self, claim: &TakeCandidate<'_>) -> Result<std::result::Result<Taken, Option<Conflict>>> {
         let candidate = claim.candidate;
         let partition = candidate.queue.partition;
         let started = self.transactor.env().now_us();
         let (taken, prepared) = match self.transactor.prepare(partition, self.transactor.fresh_command(), claim).await {
             Ok(prepared) => prepared,
-            // The transition itself says no: the candidate is out of date.
+            // The transition refuses the claim, so the candidate is out of date.
             Err(error) => {
                 tracing::debug!(%error, execution = %candidate.execution.id, "a candidate was out of date");
                 return Ok(Err(None));
@@ -180,13 +182,14 @@ impl Scheduler {
         Ok(Ok(taken))
     }
 
-    /// The lease or grant of a claim whose reply was lost and whose execution others have changed since. Its slot and its
-    /// lease id are in use then. The store refused the claim's version, so that it cannot be applied any more.
+    /// The lease or grant of a claim whose reply was lost and whose execution other callers have changed since. If
+    /// there is one, its slot and its lease id are in use. The claim cannot be applied later, because the store refused
+    /// its version.
     async fn taken_before(&self, claim: &TakeCandidate<'_>) -> Result<Option<Taken>> {
         let TakeCandidate { candidate, lease_id, .. } = claim;
         let partition = candidate.queue.partition;
         let found = self.transactor.store().documents(partition, vec![candidate.execution.key()]).await;
-        // Without an answer it stays in doubt.
+        // Without an answer the claim stays in doubt.
         let found = found.map_err(|error| StoreError::Unknown(error.to_string()))?;
         let Some(stored) = found.into_iter().next().flatten() else { return Ok(None) };
         let mut execution = Execution::decode(&stored.body)?;
@@ -196,7 +199,7 @@ impl Scheduler {
             let (execution, lease_until) = (Arc::new(execution), stored.lease_until);
             return Ok(own.then_some(Taken::Lease { execution, claimed, lease_until, found: true }));
         }
-        // The same id again answers with the grant that is there.
+        // Granting again with the same id returns the existing grant.
         let Some(grant) = execution.grant.clone().filter(|grant| grant.id == *lease_id) else { return Ok(None) };
         let now = self.transactor.now_in(partition);
         Ok(Some(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, now)?)))
@@ -212,21 +215,22 @@ impl Scheduler {
         Ok(TryOutcome::Parked { namespace, gate })
     }
 
-    /// The flow's version under which this member may be claimed; none when its cancellation forbids that.
+    /// The flow's version under which this member may be claimed; `None` if the flow's cancellation forbids it.
     pub(crate) async fn flow_admits(
         &self,
         flow: &ff_core::FlowId,
         member: &Execution,
     ) -> Result<Option<(Key, Version)>> {
         let key = Flow::key_of(flow);
-        // Only a yes is taken from memory: the commit confirms it by the version. A no is always asked for.
+        // Only permission is taken from memory, because the commit confirms it by the version. A refusal is always read
+        // from the store.
         if let Some((version, admits)) = self.memory.flow(&key)
             && admits.admit(member)
         {
             return Ok(Some((key, version)));
         }
         let mut found = self.transactor.store().documents(flow.partition(), vec![key.clone()]).await?;
-        // A member without its flow is a trace of damage; it does not run.
+        // A member whose flow is missing shows that data was lost; it does not run.
         let Some(stored) = found.pop().flatten() else { return Ok(None) };
         let flow = Flow::decode(&stored.body)?;
         let admits = FlowAdmits { starts: flow.admits_claims(), continuations: flow.admits_continuations() };
@@ -247,7 +251,7 @@ struct TakeCandidate<'a> {
     candidate: &'a Candidate,
     lease_id: LeaseId,
     slot: Option<SlotId>,
-    /// By the process's clock: before the slot was asked for.
+    /// An instant of the process's clock before the slot was asked for.
     asked_at: i64,
     flow: Option<(Key, Version)>,
 }

@@ -1,5 +1,5 @@
-//! Charges to budgets on their way. Charges to budgets under one root that arrive while a commit is under way share the
-//! next one, and what a charge opens is let in.
+//! Sends charges to budgets. Charges to budgets under one root that arrive while a commit is under way share the next
+//! one. Executions that a charge makes room for are let in.
 
 use ff_core::Result;
 use ff_core::budget::{self, Budget};

@@ -1,4 +1,5 @@
-//! One claim from its question to its answer.
+//! One claim, from the worker's call to its answer: looking for candidates, trying them, reading what is not known, and
+//! waiting in line.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -16,17 +17,17 @@ use super::ready::{Candidate, Pick, READ_PATIENCE_MS, READS_MAX, Read, Wanted};
 use super::{Ask, Scheduler, Taken};
 use crate::env;
 
-/// The longest a claim sleeps without looking.
+/// The longest time a claim sleeps before it looks for work again.
 const LOOK_AGAIN_MS: i64 = 30_000;
-/// Work that is known waits this long for reads that may find better work.
+/// How long a claim that knows of work waits for reads that may find better work.
 const ORDER_PATIENCE_MS: i64 = 50;
-/// A commit that takes longer than this is left to itself, when there is something else to hand out or to try.
+/// How long a claim waits for a commit if there is something else to hand out or to try. The commit goes on by itself.
 const COMMIT_PATIENCE_MS: i64 = 250;
-/// The longest wait for a commit while some partition is known not to answer: others may share its fate.
+/// The same while some partition is known not to answer, because others may not answer either.
 const TROUBLED_PATIENCE_MS: i64 = 50;
-/// A store whose commits are slow is no store that does not answer: a commit may take so many times the usual.
+/// A slow store is not an unreachable one: a commit may take this many times its usual time.
 const USUAL_TIMES: i64 = 8;
-/// But no commit is waited for longer than this.
+/// The upper bound of that wait.
 const PATIENCE_MAX_MS: i64 = 8_000;
 /// The lanes and the worker's name must be known within this time.
 const SYSTEM_PATIENCE_MS: i64 = 1_000;
@@ -43,9 +44,9 @@ struct Pending {
     number: usize,
     lease_id: LeaseId,
     since: i64,
-    /// Where it hangs if it does: it has nothing to ask elsewhere.
+    /// The partition to blame if it hangs; `None` if it also asks gates in other partitions.
     partition: Option<Partition>,
-    /// It has taken too long, and its lease id was given to another try. If both take something, one is given back.
+    /// It has taken too long, and its lease id was given to another try. If both take work, one of them is given back.
     overdue: bool,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Claiming {
     started: i64,
     deadline: i64,
     first_lane: usize,
-    /// Lease ids that name nothing yet.
+    /// Lease ids that are not in use yet.
     free: Vec<LeaseId>,
     taken: Vec<Taken>,
     budgets: Arc<Mutex<BudgetsRead>>,
@@ -68,11 +69,11 @@ pub(super) struct Claiming {
     awaited_reads: usize,
     has_read: bool,
     waiting: Option<(u64, Arc<Notify>)>,
-    /// The last thing that went wrong.
+    /// The last error.
     failure: Option<Error>,
-    /// Something may have been taken that the caller was not told of: it asks again with the same lease ids.
+    /// Work may have been taken that the caller was not told of. It asks again with the same lease ids.
     in_doubt: bool,
-    /// The caller gets tasks, and does not ask for others under the same ids.
+    /// The caller gets tasks, so it does not ask again with the same ids.
     answered: bool,
 }
 
@@ -118,7 +119,8 @@ impl Claiming {
         let partitions = || self.scheduler.transactor.flow_partitions().collect();
         self.scheduler.ready().begin(&self.ask.criteria, partitions, self.started);
         while !self.is_over() {
-            // Before the look: what comes during it wakes this claim once more.
+            // The claim waits in line again before it looks, so that work that comes during the look wakes it once
+            // more.
             self.wait_again();
             if let Err(error) = self.look().await {
                 self.failure = Some(error);
@@ -134,16 +136,17 @@ impl Claiming {
         self.answer()
     }
 
-    /// Whether nothing more is to be tried: all was taken, the caller has gone, or the scheduler closes.
+    /// Whether nothing more is to be tried: as much as was wanted was taken, the caller has gone, or the scheduler
+    /// closes.
     fn is_over(&self) -> bool {
         let complete = self.free.is_empty() && !self.has_fresh_tries();
         complete || self.ask.gone.is_said() || self.scheduler.transactor.refuse_if_closing().is_err()
     }
 
-    /// Begins to try and to read what there is now.
+    /// Begins to try the candidates, and to do the reads, that the scheduler's memory has now.
     async fn look(&mut self) -> Result<()> {
         let patient_until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
-        // Whether this claim was told of work while it looked: if it takes other work, another claim is to be told of it.
+        // Whether this claim was told of work while it looked. If it takes other work, another claim must be told.
         let mut told = false;
         while !self.free.is_empty() && self.scheduler.ready().may_have_work(&self.ask.criteria) {
             let known = async {
@@ -163,7 +166,7 @@ impl Claiming {
             if candidates.is_empty() && reads.is_empty() && suspects.is_empty() {
                 return Ok(());
             }
-            // A claim whose time is up leaves to others what it has not read yet.
+            // A claim whose time is up leaves unread queues to other claims.
             let late = now >= self.deadline.max(self.started + READ_PATIENCE_MS);
             suspects.into_iter().for_each(|read| self.read(read, false));
             reads.into_iter().for_each(|read| self.read(read, !late));
@@ -176,7 +179,7 @@ impl Claiming {
                 if !self.wait_for_order().await {
                     return Ok(());
                 }
-                // A wake-up during that wait is used up. The next look is for what it told of; without it, this claim
+                // A wake-up during that wait is consumed here, and the next look is for its work. Otherwise this claim
                 // would sleep as one that was told already, and nothing would wake it.
                 told |= self.wait_again();
             }
@@ -189,7 +192,7 @@ impl Claiming {
         Wanted { first_lane: self.first_lane, count: self.free.len(), reads, patient }
     }
 
-    /// From now on this claim is told of work again, if it can take more. Says whether it was told of some.
+    /// Lets this claim be told of work again, if it can take more. Returns whether it had been told of some.
     fn wait_again(&self) -> bool {
         let waiting = self.waiting.as_ref().filter(|_| !self.free.is_empty());
         waiting.is_some_and(|(number, _)| self.scheduler.ready().wait_again(*number))
@@ -205,8 +208,8 @@ impl Claiming {
         }));
     }
 
-    /// Each candidate by itself, so that one whose partition does not answer holds up no other; those with budgets
-    /// together, so that each budget is read once.
+    /// Tries each candidate by itself, so that one whose partition does not answer holds up no other. Candidates with
+    /// budgets wait for one common read of these.
     fn try_all(&mut self, candidates: Vec<Candidate>) {
         let since = self.scheduler.transactor.env().now_ms();
         let mut budgeted = Vec::new();
@@ -233,7 +236,7 @@ impl Claiming {
         let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
         self.tries.push(Box::pin(async move {
             let reading = scheduler.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
-            // Budgets that are not read by then are passed over.
+            // Candidates whose budgets are not read by then are skipped.
             env::within(scheduler.transactor.env_handle(), READ_PATIENCE_MS, reading).await;
             let (scheduler, ask, budgets) = (&scheduler, &ask, &budgets);
             let tries = budgeted.into_iter().map(|(number, lease_id, candidate)| async move {
@@ -244,21 +247,21 @@ impl Claiming {
         }));
     }
 
-    /// A claim that tries as much as it may take is told of nothing more: it could do nothing about it.
+    /// A claim that tries as much as it may take is not told of more work, which it could not take.
     fn pass_on_if_busy(&self, told: bool) {
         if let Some((number, _)) = self.waiting.as_ref().filter(|_| self.free.is_empty()) {
             self.scheduler.ready().busy(*number, told);
         }
     }
 
-    /// A claim in the line that cannot look may have been told of work: another claim is to look for it.
+    /// A waiting claim that cannot look now may have been told of work; then another claim must look for it.
     fn pass_on_if_told(&self) {
         if self.waiting.is_some() {
             self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
     }
 
-    /// Waits a moment for reads that may find better work than what is known. Says whether to look again.
+    /// Waits a moment for reads that may find better work than is known. Returns whether to look again.
     async fn wait_for_order(&mut self) -> bool {
         let until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
         while self.awaited_reads > 0 {
@@ -274,7 +277,7 @@ impl Claiming {
         !self.is_over()
     }
 
-    /// Whether a try is under way that is worth waiting for: one that has not taken too long.
+    /// Whether a try is under way that has not taken too long.
     fn has_fresh_tries(&self) -> bool {
         self.pending.iter().any(|pending| !pending.overdue)
     }
@@ -299,7 +302,7 @@ impl Claiming {
         let mut ready = self.scheduler.ready();
         for pending in &mut self.pending {
             if !pending.overdue && pending.since + patience <= now {
-                // Its partition does not answer: others keep away from it, and this claim tries something else.
+                // Its partition does not answer: other claims avoid the partition, and this claim tries something else.
                 pending.overdue = true;
                 self.free.push(pending.lease_id);
                 if let Some(partition) = pending.partition {
@@ -309,7 +312,7 @@ impl Claiming {
         }
     }
 
-    /// Waits in line until there may be work. Says whether to look again.
+    /// Waits in line until there may be work. Returns whether to look again.
     async fn wait_for_work(&mut self) -> bool {
         let now = self.scheduler.transactor.env().now_ms();
         if self.waiting.is_none() && now < self.deadline {
@@ -319,7 +322,7 @@ impl Claiming {
             self.waiting = Some(waiting);
             return true;
         }
-        // A claim that does not wait still wants to know what its reads find, and what became of what it began.
+        // A claim that does not wait for work still waits for the results of its own reads and tries.
         let grace = if self.pending.is_empty() { 0 } else { READ_PATIENCE_MS };
         let patience = if self.reads.is_empty() { 0 } else { READ_PATIENCE_MS };
         let left = (self.deadline + grace).max(self.started + patience) - now;
@@ -374,26 +377,26 @@ impl Claiming {
                     self.scheduler.transactor.spawn_short(async move { scheduler.give_back(vec![taken]).await });
                     return;
                 }
-                // Its id must not name another lease.
+                // The lease id is in use and must not name another lease.
                 self.free.retain(|free| *free != lease_id);
                 self.taken.push(taken);
                 return;
             }
             TryOutcome::Parked { namespace, gate } => {
-                // Its gate is closed now. If it opens while this claim goes on, it is read anew: what was read before
-                // would park the same work over and over.
+                // The gate is closed now. If it opens while this claim goes on, its budget is read anew, because the
+                // old reading would park the same work over and over.
                 self.budgets.lock().expect("no holder of this lock panics").forget(&namespace, &gate);
             }
             TryOutcome::Aside | TryOutcome::Lost => {}
             TryOutcome::Failed(error) => self.failure = Some(error),
             TryOutcome::Doubtful(error) => {
-                // The caller repeats with the same ids and finds out.
+                // The caller repeats the claim with the same ids and finds out.
                 self.in_doubt = true;
                 self.failure = Some(error);
                 return;
             }
         }
-        // Known not to have been applied: the id may name another lease.
+        // The claim was certainly not applied, so its id may name another lease.
         if !overdue {
             self.free.push(lease_id);
         }
@@ -432,9 +435,9 @@ fn unavailable(detail: &str) -> Error {
     Error::new(Code::Unavailable, detail).retry_after(READ_PATIENCE_MS)
 }
 
-/// However the claim ends, it leaves the line, and what it began goes on: an unfinished read would keep its queue out
-/// of sight. Work that is taken after all is given back when the caller has its answer without it, or does not know the
-/// id of the lease; otherwise the caller asks again with the same ids.
+/// However the claim ends, it leaves the line, and its reads and tries go on: an unfinished read would keep its queue
+/// out of sight. Work that is taken after all is given back if the caller already has an answer without it, or does not
+/// know the id of the lease; otherwise the caller asks again with the same ids.
 impl Drop for Claiming {
     fn drop(&mut self) {
         if let Some((number, _)) = self.waiting.take() {
@@ -442,7 +445,7 @@ impl Drop for Claiming {
             self.scheduler.ready().stop_waiting(number, now);
         }
         if self.has_read {
-            // Candidates that it had picked went back while it read.
+            // Candidates that the claim had picked went back to their queues, so other claims must look.
             self.scheduler.ready().wake_lanes(&self.ask.criteria);
         }
         if self.reads.is_empty() && self.tries.is_empty() {

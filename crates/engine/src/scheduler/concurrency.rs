@@ -1,5 +1,6 @@
-//! Slots of concurrency keys taken and given back. A key is known by its use alone: its document is made by the first
-//! claim that takes a slot and goes with the last one. Requests to one key share commits, as those to one quota do.
+//! Takes and gives back slots of concurrency keys. A key is not created: its document is made by the first claim that
+//! takes a slot, and removed some time after the last slot is given back. Requests to one key share commits, as those
+//! to one quota do.
 
 use std::collections::BTreeSet;
 
@@ -30,13 +31,14 @@ pub(crate) enum Ask {
 #[derive(Debug)]
 pub(crate) enum KeyAnswer {
     Taken,
-    /// So many hold the key.
+    /// The key is full: this many executions hold it.
     Full(u32),
-    /// Slots were given back; where something waits that may use them, for one of the callers that made the room.
+    /// Slots were given back. The list has the limits under which executions wait that may use them; only one of the
+    /// callers gets it.
     Freed(Vec<OpenedKey>),
 }
 
-/// A limit of a key that has room for what waits under it.
+/// A limit of a key under which executions wait, and which has room now.
 #[derive(Debug)]
 pub(crate) struct OpenedKey {
     limit: u32,
@@ -48,7 +50,8 @@ pub(crate) struct OpenedKey {
 pub(crate) type ConcurrencyKeys = Groups<Ask, KeyAnswer>;
 
 impl Scheduler {
-    /// Takes a slot of every key of an execution, in the order of the keys. A refusal gives back what was taken.
+    /// Takes a slot of every key of an execution, in the order of the keys. After a refusal the slots taken so far are
+    /// given back.
     pub(super) async fn take_keys(
         &self,
         execution: &Execution,
@@ -64,7 +67,7 @@ impl Scheduler {
                 Ok(KeyAnswer::Freed(_)) => Err(Error::of(Code::Internal)),
                 Err(error) => Err(error),
             };
-            // After an error this one may have been taken, too.
+            // After an error the slot of this key may have been taken, too.
             let taken = if refused.is_err() { place + 1 } else { place };
             self.free_keys(execution, &execution.concurrency()[..taken], slot).await;
             return refused;
@@ -72,7 +75,8 @@ impl Scheduler {
         Ok(Ok(()))
     }
 
-    /// Gives back the slots of a try that did not come about. A slot that cannot be given back is freed as an orphan.
+    /// Gives back the slots of a try whose claim was not applied. A slot that cannot be given back is freed as an
+    /// orphan.
     pub(super) async fn free_keys(&self, execution: &Execution, limits: &[ConcurrencyLimit], slot: SlotId) {
         for limit in limits {
             let keys = vec![Slot::key_of_concurrency(&execution.id, &slot, &limit.key)];
@@ -85,7 +89,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives back what an execution owes to its keys, and lets in what waited for it.
+    /// Gives back the slots that an execution owes to its keys, and lets in executions that waited for them.
     pub(crate) async fn give_back_keys(
         &self,
         namespace: &str,
@@ -100,7 +104,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Frees slots of a key and lets in what waited for them.
+    /// Frees slots of a key and lets in executions that waited for them.
     pub(crate) async fn free_key_slots(&self, namespace: &str, key: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_key(namespace, key, Ask::Free(slots)).await? {
             KeyAnswer::Freed(opened) => self.release_keys_soon(namespace, opened),
@@ -109,8 +113,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Executions that wait for a key are let in beside everything else: the caller that gave the slot back need not
-    /// wait for that.
+    /// Lets in executions that wait for a key, in a task of its own, so that the caller that gave the slot back need
+    /// not wait.
     pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
         for OpenedKey { limit, key, opened } in opened {
             let (scheduler, namespace) = (self.clone(), namespace.to_owned());
@@ -146,7 +150,8 @@ impl Scheduler {
         }
     }
 
-    /// Writes down that something waits for a key under a limit, unless the key has room: then it is let in at once.
+    /// Records that an execution waits for a key under a limit, unless the key has room by now: then it is let in at
+    /// once.
     pub(super) async fn note_parked_on_key(
         &self,
         namespace: &str,
@@ -166,8 +171,8 @@ fn full(limit: &ConcurrencyLimit, in_use: u32) -> Refusal {
     Refusal::waits(limit.gate().to_string(), Limit::Quota("key"), detail, None)
 }
 
-/// The executions that wait for a key under limits that have room now. The memory is taken, and the caller that takes
-/// it must look.
+/// The limits of a key that have room now for executions that wait. The document forgets where these wait, so the
+/// caller must let them in.
 pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<OpenedKey> {
     let given_back = u64::try_from(document.given_back).unwrap_or(0);
     let mut opened = Vec::new();
@@ -198,7 +203,7 @@ impl Command for AskAll<'_> {
         for ask in self.asks {
             match ask {
                 Ask::Free(keys) => slots.extend(keys.iter().cloned()),
-                // Its slot has an id of its own: only an earlier try of this command can have taken it.
+                // The slot has an id of its own, so only an earlier try of this command can have taken it.
                 Ask::Take(request) if tx.is_repeat() => {
                     slots.insert(Slot::key_of_concurrency(&request.execution, &request.slot, key));
                 }
@@ -232,7 +237,8 @@ impl Command for AskAll<'_> {
                 Ask::Take(request) => self.take(tx, &mut document, &held, request),
             });
         }
-        // The walk that wakes may leave some behind, and sees by the document whether more was given back meanwhile.
+        // The task that lets executions in may leave some behind. It sees by the document whether more slots were given
+        // back meanwhile.
         match before {
             None if document.is_idle() => {}
             Some(_) if document.is_idle() && !woken => tx.delete(&document.key()),
@@ -264,13 +270,15 @@ impl AskAll<'_> {
     }
 }
 
-/// Adds partitions to a key's memory. If the key has room by now, the memory is taken instead.
+/// Records partitions in which executions wait for a key. If the key has room by now, the recorded partitions are
+/// returned instead, and forgotten.
 struct NoteParked<'a> {
     namespace: &'a str,
     limit: u32,
     key: &'a str,
     places: Vec<Partition>,
-    /// As many as could run were woken when so many slots had been given back. The others wait for the next one.
+    /// The count of slots given back at which as many executions as could run were woken. The others wait for the next
+    /// slot.
     left_at: Option<u64>,
 }
 
@@ -281,7 +289,7 @@ impl Command for NoteParked<'_> {
         let (namespace, key, limit) = (self.namespace, self.key, self.limit);
         let loaded = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
         let Some(mut document) = loaded.map(|loaded| loaded.document) else {
-            // No execution holds it.
+            // The key has no document, so no execution holds it.
             return Ok(Opened { places: self.places.clone(), count: u64::from(limit), ..Default::default() });
         };
         let given_back = u64::try_from(document.given_back).unwrap_or(0);

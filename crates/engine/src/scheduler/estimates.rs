@@ -21,7 +21,7 @@ impl Scheduler {
             Ok(None) => {}
             Ok(Some(refusal)) => return Admission::Refused(refusal),
             Err(error) => {
-                // An amount that is held all the same is given back by its timer.
+                // If the amount is held all the same, its timer gives it back.
                 if let Some(suppressed) = self.transactor.may_log("a budget cannot be asked") {
                     tracing::warn!(%error, suppressed, "a budget cannot be asked; its work is passed over");
                 }
@@ -41,8 +41,8 @@ impl Scheduler {
         }
     }
 
-    /// Holds the estimate of an execution in each of its budgets, in the order of their names, or says which one has no room
-    /// and holds it in none.
+    /// Holds the estimate of an execution in each of its budgets, in the order of their names. If one has no room, it
+    /// returns the refusal and holds the estimate in none.
     async fn hold_estimate(&self, execution: &Execution, slot: SlotId) -> Result<Option<Refusal>> {
         let Some(estimate) = execution.estimate() else { return Ok(None) };
         let mut names: Vec<&String> = execution.budgets.iter().collect();
@@ -59,7 +59,7 @@ impl Scheduler {
                 Ok(_) => continue,
                 // A budget that does not exist keeps the execution out by itself.
                 Err(error) if error.code == Code::BudgetNotFound => continue,
-                // No repeat would fare better: `explain` shows why it waits.
+                // A repeat would fail, too, so the execution is parked, and `explain` shows why it waits.
                 Err(error) if !is_outage(&error) => {
                     let detail = format!("budget {name}: {error}");
                     Ok(Refusal::waits(
@@ -79,7 +79,7 @@ impl Scheduler {
         Ok(None)
     }
 
-    /// Gives back the estimate of one try in one budget. One that is not held was given back before.
+    /// Gives back the estimate of one try in one budget. An estimate that is not held was given back before.
     pub(crate) async fn give_back_estimate(
         &self,
         namespace: &str,
@@ -107,7 +107,7 @@ impl Scheduler {
         futures_util::future::join_all(ends).await.into_iter().collect()
     }
 
-    /// Gives back the estimate of a try that did not come about.
+    /// Gives back the estimate of a try whose claim was not applied.
     pub(super) async fn give_back_estimates(&self, execution: &Execution, slot: SlotId) {
         for name in execution.budgets.iter().filter(|_| execution.estimate().is_some()) {
             if let Err(error) = self.give_back_estimate(&execution.namespace, name, execution.id, slot).await
@@ -126,7 +126,7 @@ pub(super) fn estimate_refusal(refusal: &SpendRefusal, action: HardAction) -> Re
         gate: Gate::Budget(budget).to_string(),
         limit: Limit::Dimension(dimension.clone()),
         detail: format!("budget {budget}: {left} of {limit} {dimension} left, an estimate of {requested}"),
-        // Whatever others give back may make room before the next reset.
+        // Other executions may give amounts back and make room before the next reset.
         until: None,
         action,
         alone: false,

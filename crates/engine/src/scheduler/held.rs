@@ -1,4 +1,4 @@
-//! The work that a claimer holds already: the answer to a claim whose first answer was lost.
+//! Finds the work that a claimer holds already, which is the answer to a repeated claim whose first answer was lost.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::scheduler::{Ask, Scheduler, Taken};
 
 /// Entries read at once.
 const PAGE: usize = 1_000;
-/// Pages of one partition's index that are looked through.
+/// Pages of one partition's index that are read at most.
 const PAGES_MAX: usize = 10;
 
 impl Scheduler {
-    /// The leases and grants with the ids of this claim that its instance has.
+    /// The leases and grants that this worker process has under the lease ids of the claim.
     pub(crate) async fn find_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let looks = self.transactor.flow_partitions().map(|partition| self.held_in(partition, ask));
         let mut found = Vec::new();
@@ -30,7 +30,7 @@ impl Scheduler {
         Ok(found)
     }
 
-    /// Finds leases where partitions that do not answer may be passed over: a claim is for the others, too. Work in
+    /// The same, but partitions that do not answer are skipped, so that they do not hold up the work of others. Work in
     /// such a partition comes back when its lease runs out, or to a later repeat.
     pub(crate) async fn find_reachable_leases(&self, ask: &Ask) -> Result<Vec<Taken>> {
         let looks = self.transactor.flow_partitions().map(|partition| self.held_in(partition, ask));
@@ -43,18 +43,20 @@ impl Scheduler {
 
     async fn held_in(&self, partition: Partition, ask: &Ask) -> Result<Vec<Taken>> {
         let mut held = self.leases_in(partition, ask).await?;
-        // No index leads to grants by worker; each has a timer that is due soon, and few things are.
+        // No index lists grants by worker. Each grant has a timer that is due soon, and few entries are, so the `due`
+        // index is read.
         if ask.grant_ttl_ms.is_some() && held.len() < ask.lease_ids.len() {
             held.extend(self.grants_in(partition, ask).await?);
         }
-        // Work that is handed out again was committed by another call; it must last as long as what is committed here.
+        // The leases were committed by another call, so the barrier makes sure that they last before they are handed
+        // out again.
         if !held.is_empty() {
             self.transactor.store().barrier(partition).await?;
         }
         Ok(held)
     }
 
-    /// The answers that come in time, of partitions that work. An error is one only if no partition answers.
+    /// The answers of the partitions that answer in time. It is an error only if no partition does.
     async fn those_that_answer<T>(
         &self,
         looks: impl Iterator<Item = impl Future<Output = Result<T>>>,
@@ -121,7 +123,7 @@ impl Scheduler {
                 let Some(grant) = execution.grant.clone() else { continue };
                 let own = grant.worker_id == worker_id && execution.namespace == ask.criteria.namespace;
                 if own && ask.lease_ids.contains(&grant.id) && grant.expires_at > self.transactor.now_in(partition) {
-                    // The same id again answers with the grant that is there.
+                    // Granting again with the same id returns the existing grant.
                     held.push(Taken::Grant(execution.grant(
                         grant.id,
                         &grant.worker_id,

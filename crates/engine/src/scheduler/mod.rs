@@ -1,7 +1,8 @@
 //! Finding work for workers that ask for it.
 //!
-//! A claim looks at what this engine knows of the queues, reads the heads it does not know, and commits the lease under
-//! guards. With no work it waits, which costs the store nothing, until a hint, a gate or the end of its patience.
+//! A claim looks at the queues that this engine knows (`ready`), reads the heads that it does not know (`reads`), asks
+//! the gates of a candidate (`admission`), and commits the lease under guards (`candidate`). Without work it waits,
+//! which costs the store nothing, until a hint, an opening gate or its deadline.
 //!
 //! A partition that does not answer holds up no claim: reads and commits of one claim go on beside each other, none is
 //! waited for longer than a named patience while there is something else to take, and a partition that failed is left
@@ -51,13 +52,13 @@ pub(crate) struct Scheduler {
     memory: Arc<Memory>,
 }
 
-/// The scheduler's memory.
+/// The state that all handles of the scheduler share.
 struct Memory {
     ready: Mutex<Ready>,
     /// Versions of flows whose members were claimed: a member's claim is guarded by its flow.
     flows: Mutex<BTreeMap<Key, (Version, FlowAdmits)>>,
     turn: AtomicUsize,
-    /// How long commits of claims take, the newest weighing an eighth.
+    /// A moving average of the time that commits of claims take; the newest counts for an eighth.
     usual_commit_us: AtomicI64,
     /// Requests to quotas on their way.
     quotas: Quotas,
@@ -67,7 +68,7 @@ struct Memory {
     charges: Charges,
     /// Requests to concurrency keys on their way.
     concurrency_keys: ConcurrencyKeys,
-    /// Gates that are looked at once more for what they left.
+    /// Gates that are about to be checked once more for executions that they had to leave.
     looked_at: Mutex<BTreeSet<Name>>,
     system: SystemDocuments,
 }
@@ -107,12 +108,12 @@ impl Scheduler {
         self.memory.ready()
     }
 
-    /// A flow has changed, and may let its members do something else.
+    /// Forgets what is known of a flow that has changed.
     pub(crate) fn forget_flow(&self, key: &Key) {
         self.memory.forget_flow(key);
     }
 
-    /// A flow was created under this version; nothing forbids its members to run.
+    /// Remembers a flow that was created under this version; it lets its members run.
     pub(crate) fn flow_created(&self, key: Key, version: Version) {
         self.memory.remember_flow(key, version, FlowAdmits { starts: true, continuations: true });
     }
@@ -153,24 +154,24 @@ impl Memory {
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) criteria: Arc<Criteria>,
-    /// The logical name behind the instance, once there is something to take: a worker that only waits need not be
-    /// looked up.
+    /// The logical name of the worker. It is looked up only when there is work to take, because a worker that only
+    /// waits does not need it.
     pub(crate) worker_id: OnceLock<String>,
     pub(crate) instance_id: String,
-    /// One for each task wanted: first those that the caller chose, then fresh ones.
+    /// One lease id for each task wanted: first those that the caller chose, then fresh ones.
     pub(crate) lease_ids: Vec<LeaseId>,
     /// How many of them the caller chose. It can ask for these again, and for no others.
     pub(crate) chosen_ids: usize,
     pub(crate) ttl_ms: i64,
     pub(crate) wait_ms: i64,
-    /// Grants of this length instead of leases.
+    /// The length of grants, if the caller wants grants instead of leases.
     pub(crate) grant_ttl_ms: Option<i64>,
-    /// The caller has gone: what is under way is finished, and nothing more is waited for.
+    /// Signals that the caller has gone: work under way is finished, and nothing more is waited for.
     pub(crate) gone: Arc<CallerGone>,
 }
 
 impl Ask {
-    /// Whether a caller that was told of no lease may ask for this one again.
+    /// Whether the caller knows this id, so that it may ask for the lease again.
     fn is_chosen(&self, id: &LeaseId) -> bool {
         self.lease_ids.iter().take(self.chosen_ids).any(|chosen| chosen == id)
     }
@@ -183,15 +184,15 @@ pub(crate) enum Taken {
         execution: Arc<Execution>,
         claimed: ClaimedAttempt,
         lease_until: i64,
-        /// It was found and not taken now: its holder may have written under it.
+        /// The lease was taken by an earlier claim, so its holder may have written under it.
         found: bool,
     },
     Grant(ClaimGrant),
 }
 
 impl Taken {
-    /// A lease begins when the store has committed it. The engine's estimate of that instant may be ahead of it, and no
-    /// worker is promised more than the store keeps.
+    /// Sets the end of the lease from the instant at which the store committed it. The engine's own estimate may be
+    /// ahead of the store, and would promise the worker a longer lease than it has.
     fn since(self, at: i64, ttl_ms: i64) -> Self {
         match self {
             Taken::Lease { execution, claimed, found, .. } => {
@@ -235,7 +236,7 @@ impl Scheduler {
         taken
     }
 
-    /// The logical name of a claimer, as it registered; one that did not is known by its instance.
+    /// The logical name under which a claimer registered; without a registration its instance name.
     pub(crate) async fn worker_id<'a>(&self, ask: &'a Ask) -> Result<&'a str> {
         if let Some(known) = ask.worker_id.get() {
             return Ok(known);
@@ -257,8 +258,8 @@ impl Scheduler {
         Ok(criteria)
     }
 
-    /// Opens what has waited for its time: closed gates, and queues whose partition failed. It costs nothing while there
-    /// is nothing of the kind.
+    /// Opens closed gates, and queues whose partition failed, when their time has come. It costs nothing while there
+    /// are none.
     pub(crate) async fn run_openings(self) {
         let noted = self.ready().opening_noted();
         loop {

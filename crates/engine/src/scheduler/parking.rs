@@ -1,9 +1,10 @@
-//! Executions that a closed gate keeps out, and that an opened one lets in.
+//! Parking: executions that a closed gate keeps out, and that an opened gate lets in.
 //!
 //! A refusal parks the one candidate that was examined and closes the gate in this process; the rest stay queued. The
-//! gate's document remembers in which partitions something is parked. The commit that opens the gate takes that memory;
-//! its engine looks there, and writes down again what it had to leave: work that is parked in between finds itself
-//! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
+//! gate's document lists the partitions in which executions are parked. The commit that opens the gate takes that list
+//! away. Its engine lets executions in there, and writes back the partitions of those that it had to leave. An
+//! execution that is parked in between adds its partition to the list again, so no wake-up is lost. A recheck within 30
+//! s covers a crash in the middle.
 
 use std::collections::BTreeSet;
 
@@ -25,12 +26,13 @@ use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
 const UNPARK_CHUNK: usize = 64;
-/// When more waits for a gate than it can let in, the gate is looked at once more after this time: those that were let in
-/// may stand in a lane that no worker claims from, or be cancelled, and leave their room to others.
+/// If more executions wait for a gate than it can let in, the gate is checked once more after this time: those that
+/// were let in may be in a lane that no worker claims from, or be cancelled, and leave their room to others.
 const LOOK_AGAIN_MS: i64 = 500;
-/// Each time that the room is still there, twice as many are let in, up to so many times.
+/// Each time that the room is still unused, twice as many are let in, up to this factor.
 const LET_IN_TIMES_MAX: u32 = 16;
-/// A gate that has opened stays closed this long for what is queued behind it, while what is parked is put back.
+/// A gate that has opened stays closed in this process for at most this long, while parked executions are put back into
+/// their queues.
 const UNPARK_PATIENCE_MS: i64 = 50;
 
 impl Scheduler {
@@ -62,7 +64,7 @@ impl Scheduler {
             })
             .await;
         match parted {
-            // Another claim or caller took, changed or removed it: it is not ours to park.
+            // Another claim or caller took, changed or removed the execution, so there is nothing to park.
             Err(error) if matches!(error.code, Code::ExecutionNotEligible | Code::ExecutionNotFound) => return Ok(()),
             other => other?,
         }
@@ -79,7 +81,8 @@ impl Scheduler {
         }
         let closed_until = if let Gate::Budget(_) = gate { until.min(latest) } else { until };
         let closed_until = self.transactor.instant_in(closed_until, partition, Partition::SYSTEM);
-        // Executions that ask wait one by one: each is shown to wait for the answer. So do those that a child by tag refuses.
+        // The gate is not closed for executions that ask, because each of them is parked and shown to wait for the
+        // answer; nor for those that a child by tag refuses.
         if refusal.action != HardAction::Ask && !refusal.alone {
             self.close_gate(&execution.namespace, &execution.gate(), closed_until);
         }
@@ -100,7 +103,8 @@ impl Scheduler {
         self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 
-    /// Opens the question of a budget, and remembers where its answer is waited for before anything waits.
+    /// Opens the question of a budget, and records the partition in which its answer is waited for, before the
+    /// execution waits there.
     async fn ask_people(&self, execution: &Execution, refusal: &Refusal) -> Result<()> {
         let (home, key) = place_of(&self.transactor, &execution.namespace, refusal.gate());
         let Limit::Dimension(dimension) = &refusal.limit else { return Ok(()) };
@@ -109,7 +113,7 @@ impl Scheduler {
         self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 
-    /// Writes down that something is parked in a partition, and looks at the gate once more.
+    /// Records that an execution is parked in a partition, and checks the gate once more.
     pub(crate) async fn note_parked(&self, namespace: &str, gate: Gate<'_>, partition: Partition) -> Result<Opened> {
         if let Gate::Key { limit, key } = gate {
             return self.note_parked_on_key(namespace, (limit, key), vec![partition], None).await;
@@ -125,11 +129,12 @@ impl Scheduler {
         }
     }
 
-    /// Lets in executions that wait for a gate, best first and no more than can run. The places of the others are
-    /// written down again.
+    /// Lets in executions that wait for a gate, best first and no more than can run. The partitions of the others are
+    /// recorded again.
     ///
-    /// Executions queued behind the gate may be worse than parked ones, so the gate opens when those are back in their
-    /// queue; but it does not stay closed for long because of a partition that does not answer.
+    /// Executions queued behind the gate may have a lower priority than parked ones, so the gate opens in memory only
+    /// when those are back in their queues. But it does not stay closed for long because of a partition that does not
+    /// answer.
     pub(crate) async fn release_parked(&self, namespace: &str, gate: Gate<'_>, opened: Opened) {
         if opened.places.is_empty() {
             return;
@@ -184,7 +189,7 @@ impl Scheduler {
                 }
             }
             // An execution that another hold keeps back as well uses no room. A round that moved nothing counts in
-            // full, so that entries without documents cannot keep this going.
+            // full, so that entries without documents cannot keep this loop going.
             left -= if unparked.all == 0 { chosen.len() as u64 } else { unparked.eligible };
             places.retain(|place| {
                 !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
@@ -194,8 +199,8 @@ impl Scheduler {
                 let left_over = unread.iter().chain(left_over).copied().collect();
                 self.look_again_soon(namespace, gate, &places);
                 let mut again = self.remember_left(namespace, gate, left_over, (given_back, &awaited)).await;
-                // A partition that does not answer is not asked again and again: what waits there is woken by the next slot
-                // that is given back, or looks for itself within 30 s.
+                // A partition that does not answer is not asked again and again: executions there are woken by the next
+                // slot that is given back, or by their recheck within 30 s.
                 let silent = again.places.extract_if(.., |place| unread.contains(place)).collect::<Vec<_>>();
                 if !silent.is_empty() {
                     self.remember_left(namespace, gate, silent, (again.given_back, &again.awaited)).await;
@@ -207,8 +212,8 @@ impl Scheduler {
         }
     }
 
-    /// Looks at a gate once more for those that it had to leave, until it has no room or nothing waits. One such look is
-    /// under way for each gate at a time.
+    /// Checks a gate once more for executions that it had to leave, until it has no room or nothing waits. Only one
+    /// such check is under way for each gate.
     fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
         let name = (namespace.to_owned(), gate.to_string());
         if !self.looked_at().insert(name.clone()) {
@@ -237,7 +242,7 @@ impl Scheduler {
         self.memory.looked_at.lock().expect("no holder of this lock panics")
     }
 
-    /// Takes over the memory of a gate that has room for what it left.
+    /// Takes the recorded partitions of a gate, if the gate has room for executions that it left.
     async fn reopen(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<Opened> {
         if let Gate::Key { limit, key } = gate {
             return self.note_parked_on_key(namespace, (limit, key), places, None).await;
@@ -258,7 +263,7 @@ impl Scheduler {
         }
     }
 
-    /// Writes down where something is left, unless more of it can run by now.
+    /// Records the partitions in which executions are left, unless more of them can run by now.
     async fn remember_left(
         &self,
         namespace: &str,
@@ -294,12 +299,12 @@ impl Scheduler {
     /// Another scheduler opened a gate.
     pub(crate) fn gate_opened(&self, index: &IndexName) {
         if let Some((namespace, gate)) = gate_of(index) {
-            // How many it admits is not said: one is tried first.
+            // The hint does not say how many the gate admits, so one is tried first.
             self.ready().open_gates(namespace, gate, 1);
         }
     }
 
-    /// This scheduler opened a gate, and is about to let in what is parked there.
+    /// This scheduler opened a gate, and is about to let in the executions that are parked there.
     pub(crate) fn gate_opens(&self, index: &IndexName) {
         if let Some((namespace, gate)) = gate_of(index) {
             self.open_gates_soon(namespace, gate);
@@ -340,19 +345,20 @@ impl Command for AskPeople<'_> {
     }
 }
 
-/// Adds partitions to a gate's memory. If the gate is open by now, the memory is taken instead.
+/// Records partitions in which executions are parked at a gate. If the gate is open by now, the recorded partitions are
+/// returned instead, and forgotten.
 struct NoteParked<G> {
     key: Key,
     index: IndexName,
     places: Vec<Partition>,
-    /// The gate is open, and as many as it admitted were woken when it had taken back so many slots. The others wait
-    /// for the next one.
+    /// The count of slots given back at which as many executions as the open gate admitted were woken. The others wait
+    /// for the next slot.
     left_at: Option<u64>,
     /// The part of an estimate that had no room when the gate refused.
     estimate: Amounts,
-    /// The smallest estimates among those that are left, as far as is known.
+    /// The smallest estimates of the executions that are left, as far as they are known.
     awaited: Amounts,
-    /// Nothing has happened to the gate: it is looked at because something waits.
+    /// The gate has not changed; it is checked only because executions wait.
     again: bool,
     gate: std::marker::PhantomData<fn() -> G>,
 }
@@ -372,7 +378,7 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
     type Outcome = Opened;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
-        // A gate that does not exist has no memory; its creation looks everywhere.
+        // A gate without a document has no list of partitions; its creation looks in all of them.
         let Some(loaded) = tx.load::<G>(self.key.clone()).await? else { return Ok(Opened::default()) };
         let mut gate = loaded.document;
         let mut news = !self.awaited.is_empty();
@@ -380,12 +386,12 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
             news |= gate.parked().add(place.number);
         }
         gate.await_all(&self.awaited);
-        // What has room for others may have none for this estimate; waking those would find no more.
+        // A gate with room for others may have none for this estimate, and waking those others would gain nothing.
         let awaits = gate.await_room(&self.estimate);
         news |= awaits;
         let no_use = awaits || (self.again && !gate.is_worth_waking());
         let room = if no_use { 0 } else { gate.room(tx.now) };
-        // A slot that came back while the memory was taken found no place to wake.
+        // A slot that was given back while the list was taken away found no partition to wake.
         let woken_for = self.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {
             let opened = Opened::take(&mut gate, room, tx.transactor.partitions());
@@ -406,7 +412,7 @@ struct Unpark<'a> {
     keys: Vec<Key>,
 }
 
-/// How many were unparked, and how many of them nothing else holds.
+/// How many executions were unparked, and how many of them no other hold keeps back.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unparked {
     all: u64,

@@ -1,4 +1,4 @@
-//! Starts counted and slots taken and given back in the document of a quota. Requests to one quota share commits: with
+//! Counts starts, and takes and gives back slots, in the document of a quota. Requests to one quota share commits: with
 //! many workers under one quota, its document changes a few times for all of them.
 
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ pub(crate) enum QuotaAnswer {
 pub(crate) type Quotas = Groups<Ask, QuotaAnswer>;
 
 impl Scheduler {
-    /// Counts a start and takes a slot, or says why not.
+    /// Counts a start and takes a slot, or returns the refusal.
     pub(super) async fn admit_by_quota(&self, namespace: &str, name: &str, request: QuotaRequest) -> Result<Admission> {
         match self.ask_quota(namespace, name, Ask::Admit(request)).await? {
             QuotaAnswer::Admission(admission) => Ok(admission),
@@ -49,7 +49,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees slots of a quota. Executions that waited for them are let in beside everything else.
+    /// Frees slots of a quota. Executions that waited for them are let in by a task of its own.
     pub(crate) async fn free_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
             QuotaAnswer::Freed => Ok(()),
@@ -57,7 +57,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives back a slot that no mark speaks of, beside everything else. If that fails, the slot's timer frees it.
+    /// Gives back a slot for which no mark exists, in a task of its own. If that fails, the slot's timer frees it.
     pub(crate) fn give_back_soon(&self, released: Released) {
         let Released { execution, slot } = released;
         match &execution.quota {
@@ -73,13 +73,14 @@ impl Scheduler {
         }
     }
 
-    /// The same after a commit that may not have been applied: only what the execution says counts.
+    /// The same after a commit that may not have been applied, so the execution is read to see whether it still uses
+    /// the slot.
     pub(crate) fn give_back_if_released(&self, released: &Released) {
         let (scheduler, released) = (self.clone(), released.clone());
         self.transactor.spawn_short(async move {
             let id = released.execution.id;
             let found = scheduler.transactor.find::<Execution>(id.partition(), Execution::key_of(&id)).await;
-            // Without an answer it is left to the slot's timer.
+            // Without an answer the slot is left to its timer.
             if found.is_ok_and(|found| found.is_none_or(|execution| !execution.uses_slot(&released.slot))) {
                 scheduler.give_back_soon(released);
             }
@@ -116,7 +117,7 @@ impl Scheduler {
             }
             let (told, opened) =
                 outcome.map_or_else(|error| (Err(error), Opened::default()), |(told, opened)| (Ok(told), opened));
-            // A claim that no longer waits for its slot leaves an orphan, which is freed as one.
+            // A claim that no longer waits for its answer leaves an orphaned slot, which its timer frees.
             groups::answer(senders, told.map(|told| told.into_iter().map(Ok).collect()));
             self.let_in_soon(&quota, opened);
         }
@@ -124,7 +125,8 @@ impl Scheduler {
 }
 
 impl Scheduler {
-    /// Counts the slots of a quota anew, and lets in what has room then. Says whether they had been counted wrong.
+    /// Counts the slots of a quota anew, and lets in executions that have room then. Returns whether the old count was
+    /// wrong.
     pub(crate) async fn recount_quota(&self, partition: Partition, key: &Key) -> Result<bool> {
         let recounted =
             self.transactor.transact(partition, self.transactor.fresh_command(), &RecountQuota { key }).await?;
@@ -168,8 +170,7 @@ impl Ask {
 }
 
 impl Scheduler {
-    /// Slots that could not be given back, and whose sender does not wait for that, are tried again until their timers see
-    /// to them.
+    /// Tries again to give slots back for which no caller waits, until their timers free them.
     fn free_later(&self, quota: &Name, slots: Vec<Key>) {
         if slots.is_empty() {
             return;
@@ -187,7 +188,8 @@ impl Scheduler {
         });
     }
 
-    /// Executions that wait for a quota are let in beside everything else: the next requests to it need not wait for that.
+    /// Lets in executions that wait for a quota, in a task of its own, so that the next requests to the quota need not
+    /// wait.
     fn let_in_soon(&self, quota: &Name, opened: Opened) {
         if opened.places.is_empty() {
             return;
@@ -208,21 +210,22 @@ struct AskAll<'a> {
 }
 
 impl Command for AskAll<'_> {
-    /// The answers, and what slots that were given back let in.
+    /// The answers, and the executions that the freed slots let in.
     type Outcome = (Vec<QuotaAnswer>, Opened);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let policy = tx.load_admission::<QuotaPolicy>(vec![self.key.clone()]).await?.pop().flatten();
         let policy = policy.map(|loaded| loaded.document);
         if policy.is_none() {
-            // One that is made at this moment counts the slots there are, and must not count one that goes.
+            // A quota that is created at this moment counts the existing slots, and must not count a slot that is being
+            // removed.
             tx.pin(&self.key);
         }
         let mut slots = BTreeSet::new();
         for ask in self.asks {
             match ask {
                 Ask::Free(keys) => slots.extend(keys.iter().cloned()),
-                // Its slot has an id of its own: only an earlier try of this command can have taken it.
+                // The slot has an id of its own, so only an earlier try of this command can have taken it.
                 Ask::Admit(request) if tx.is_repeat() => {
                     slots.insert(Slot::key_of(&request.execution, &request.slot));
                 }
@@ -255,7 +258,7 @@ impl Command for AskAll<'_> {
 }
 
 impl AskAll<'_> {
-    /// Gives slots back, each once; says whether there were any.
+    /// Gives slots back, each once; returns whether there were any.
     fn free(&self, tx: &mut Tx<'_>, quota: &mut Quota<'_>) -> bool {
         if planted(Bug::QuotaSlotLeaked) {
             return false;
@@ -276,7 +279,7 @@ impl AskAll<'_> {
     }
 }
 
-/// A quota while it is asked.
+/// A quota while the requests of one commit are applied to it.
 struct Quota<'a> {
     /// `None`: there is no such quota.
     policy: Option<QuotaPolicy>,

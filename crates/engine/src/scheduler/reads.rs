@@ -1,4 +1,4 @@
-//! Reading what the scheduler's memory lacks: the heads of queues, and the names of a lane's queues.
+//! Reads from the store what the scheduler's memory lacks: the heads of queues, and the names of a lane's queues.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const FETCH_LIMIT: usize = 64;
 pub(crate) const NAMES_LIMIT: usize = 1_000;
 
 impl Scheduler {
-    /// Carries out a read for as long as claims wait for one. A read that takes longer goes on by itself, because its queue
-    /// would stay out of sight without it.
+    /// Carries out a read, and returns at the latest when claims stop waiting for one. A read that takes longer goes on
+    /// by itself, because its queue would stay out of sight without it.
     pub(super) async fn read_patiently(self, read: Read) {
         let (scheduler, partition) = (self.clone(), read.partition());
         let mut reading = Box::pin(async move { scheduler.carry_out_read(read).await });
@@ -30,7 +30,7 @@ impl Scheduler {
         }
     }
 
-    /// Carries out a read. A partition that cannot be read is passed over for a while.
+    /// Carries out a read. A partition that cannot be read is left alone for a while.
     async fn carry_out_read(&self, read: Read) {
         match read {
             Read::Head(id) => self.read_head(id).await,
@@ -104,8 +104,8 @@ impl Scheduler {
         self.ready().fetched(&id, head, last, complete, now);
     }
 
-    /// Moves what an earlier version queued to the queues of its kinds, in one call. Each keeps its place among all that
-    /// waits, since its score stays; what others changed meanwhile has left this queue.
+    /// Moves executions that an earlier version queued to the queues of their kinds, in one call. Each keeps its place
+    /// in the order, because its score stays. An execution that was changed meanwhile has already left this queue.
     async fn queue_by_kind(&self, id: &QueueId, found: Vec<Candidate>) -> Result<()> {
         let mut moves = Vec::with_capacity(found.len());
         for candidate in found {
@@ -118,7 +118,8 @@ impl Scheduler {
                 moves.push(prepared);
                 continue;
             }
-            // A server of the earlier version put it here, although its document names the queue of its kind.
+            // A server of the earlier version put the execution here, although its document names the queue of its
+            // kind.
             let score = candidate.execution.queue_score();
             for index in [queue.clone(), id.index.clone()] {
                 self.transactor.repair(id.partition, &key, Entry { index, member: key.clone(), score }).await;
@@ -132,7 +133,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes entries out of a queue that lead to what is not claimable. They would be found there over and over.
+    /// Removes entries from a queue whose executions are not claimable; otherwise they would be found there over and
+    /// over.
     async fn remove_strays(&self, partition: Partition, strays: Vec<Entry>) {
         for stray in strays {
             self.transactor.repair(partition, &stray.member.clone(), stray).await;

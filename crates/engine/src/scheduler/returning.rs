@@ -1,4 +1,4 @@
-//! Work that no worker received goes back to where it was.
+//! Returns work that no worker received to its queue.
 
 use ff_core::lease::{ClaimGrant, LeaseFence};
 use ff_core::{ExecutionId, Result};

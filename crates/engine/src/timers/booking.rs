@@ -1,4 +1,4 @@
-//! A booking whose time is up: it was not taken, or its holder never settled the call.
+//! The timer of a booking: its place was not taken in time, or its holder never settled the call.
 
 use ff_core::index::Due;
 use ff_core::provider::{Booking, BookingState};
@@ -19,7 +19,7 @@ impl Timers {
     }
 }
 
-/// The booking, if its time is up; otherwise its entry is put right.
+/// Reads the booking if its time is up; otherwise repairs its entry.
 struct LookAtBooking<'a> {
     key: &'a Key,
     score: i64,

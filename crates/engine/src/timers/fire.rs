@@ -47,7 +47,7 @@ impl Timers {
             (kind::CONCURRENCY_KEY, _) => self.fire_key(partition, key, score).await,
             (kind::RESERVATION, _) => self.fire_reservation(partition, key, score).await,
             (kind::BOOKING, _) => self.fire_booking(partition, key, score).await,
-            // A newer version wrote it, and knows what to do with it.
+            // A newer version wrote this entry, and knows what to do with it.
             _ => {
                 if let Some(suppressed) = self.transactor.may_log("a timer of a kind that this version does not know") {
                     tracing::warn!(%partition, ?key, suppressed, "a timer of a kind that this version does not know; left alone");
@@ -58,7 +58,7 @@ impl Timers {
     }
 }
 
-/// A lease ran out, unless it was renewed in the meantime.
+/// Expires a lease that ran out, unless it was renewed in the meantime.
 struct ExpireLease {
     key: Key,
     score: i64,
@@ -78,7 +78,7 @@ impl Command for ExpireLease {
             return Ok(());
         }
         if loaded.lease_until > tx.now && !planted(Bug::ExpiryIgnoresRenewal) {
-            // Renewed after the entry was read; the renewal moved the entry with it.
+            // The lease was renewed after the entry was read; the renewal has moved the entry.
             tx.transactor.due().note(tx.partition, loaded.lease_until);
             return Ok(());
         }
@@ -94,7 +94,8 @@ impl Command for ExpireLease {
     }
 }
 
-/// Delay, backoff, grant, deadline, attempt timeout, suspension timeout, recheck or retention of an execution.
+/// Fires the own timer of an execution: delay, backoff, grant, deadline, attempt timeout, suspension timeout, recheck
+/// or retention.
 struct FireExecution {
     key: Key,
     score: i64,
@@ -127,7 +128,7 @@ impl Command for FireExecution {
             Fired::Remove => {
                 let mut removal = Removal::of(tx.transactor.chunk(limits::RESOLVE_CHUNK));
                 if !execution_data::remove_execution_data(tx, &execution, &mut removal).await? {
-                    // The rest goes in its next turn, after what else is due.
+                    // The rest is removed in its next turn, after other entries that are due.
                     tx.transactor.due().note(tx.partition, tx.now);
                 }
             }
@@ -136,7 +137,7 @@ impl Command for FireExecution {
     }
 }
 
-/// The time of these waits is up: their entries say so, and their waitpoints take no more signals.
+/// Ends waits whose time is up: their journal entries record it, and their waitpoints take no more signals.
 async fn end_due_waits(tx: &mut Tx<'_>, execution: &Execution, due: &[Wait]) -> Result<()> {
     let entries: Vec<StepEntry> = due.iter().map(Wait::timed_out).collect();
     journal::append_decided(tx, execution, &entries).await?;
@@ -150,7 +151,7 @@ async fn end_due_waits(tx: &mut Tx<'_>, execution: &Execution, due: &[Wait]) -> 
     Ok(())
 }
 
-/// A waitpoint that no execution suspended on.
+/// Expires a waitpoint that no execution suspended on.
 struct ExpireWaitpoint {
     key: Key,
     score: i64,
@@ -175,7 +176,7 @@ impl Command for ExpireWaitpoint {
     }
 }
 
-/// The record of a token that has been no good for a while.
+/// Removes the record of a token that expired or was revoked a while ago.
 struct ForgetToken {
     key: Key,
     score: i64,

@@ -18,8 +18,8 @@ use crate::scheduler::concurrency::{OpenedKey, open};
 use crate::transaction::{Command, Tx};
 
 impl Timers {
-    /// A budget's interval is over, usage leaves its rolling window, a child by tag is idle and leaves itself, or events are
-    /// owed that no log has yet.
+    /// Fires the timer of a budget: its interval is over, usage leaves its rolling window, a child by tag is idle and
+    /// is removed, or events are owed to a log.
     pub(super) async fn fire_budget(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let question = self.look_who_waits(partition, &key).await?;
         let turn = self.transactor.locks().take(partition, key.clone()).await;
@@ -33,7 +33,7 @@ impl Timers {
         breach::tell_breaches(&self.transactor, budget).await
     }
 
-    /// Whether something still waits for the answer to a budget's question: everything that did may have been cancelled.
+    /// Whether an execution still waits for the answer to a budget's question; all that did may have been cancelled.
     async fn look_who_waits(&self, partition: Partition, key: &Key) -> Result<Option<Awaited>> {
         let budget = self.transactor.find::<Budget>(partition, key.clone()).await?;
         let now = self.transactor.now_in(partition);
@@ -48,7 +48,8 @@ impl Timers {
         Ok(Some(Awaited { asked_at: budget.question.asked_at, awaited }))
     }
 
-    /// A key without holders is forgotten, and executions that may still wait for it are let in.
+    /// Fires the timer of a concurrency key: a key without holders is removed, and executions that may still wait for
+    /// it are let in.
     pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let turn = self.transactor.locks().take(partition, key.clone()).await;
         let forgotten =
@@ -60,7 +61,8 @@ impl Timers {
         Ok(())
     }
 
-    /// A slot whose claim was not seen: kept if the claim came about, freed if it no longer can.
+    /// Fires the timer of a slot whose claim was not seen yet: the slot is kept if the claim was applied, and freed if
+    /// it no longer can be.
     pub(super) async fn fire_slot(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let orphan =
             self.transactor.transact(partition, self.transactor.fresh_command(), &JudgeSlot { key, score }).await?;
@@ -74,7 +76,7 @@ impl Timers {
     }
 }
 
-/// Whether something waits for the answer to the question that was asked at an instant.
+/// Whether an execution waits for the answer to the question that was asked at an instant.
 struct Awaited {
     asked_at: i64,
     awaited: bool,
@@ -147,8 +149,8 @@ impl Command for JudgeSlot {
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
         let execution = execution.filter(|execution| execution.uses_slot(&slot.id));
         if execution.as_ref().is_some_and(|execution| execution.may_end_unmarked(at)) {
-            // Clocks disagree. Its lease may end without a mark yet, and then nobody but this timer frees the slot for
-            // certain.
+            // The clocks of the two partitions disagree. The lease may still end without a mark, and then only this
+            // timer is certain to free the slot, so it looks again later.
             tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?;
             return Ok(None);
         }

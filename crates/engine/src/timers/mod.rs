@@ -1,10 +1,11 @@
-//! Everything that happens because time passed: one service over the `due` index of every partition.
+//! Timers: one service that fires everything that happens because time passed, from the `due` index of every partition.
 //!
 //! It sleeps until the earliest instant it knows of and fires within milliseconds. Firing is an ordinary guarded
 //! transaction, so several engines may fire the same entry and one of them wins; to keep them from trying at the same
-//! moment they are ranked for each partition, and rank r waits r × 300 ms, from the third on as long as the third. A server
-//! that was killed counts as living for a while. An engine that had to fire in its place does not wait for it again until
-//! the ranks change or some seconds have passed, so a dead server holds up one firing of a partition and not all.
+//! moment they are ranked for each partition, and rank r waits r × 300 ms, from the third on as long as the third. A
+//! server that was killed counts as alive for a while. An engine that had to fire in its place does not wait for it
+//! again until the ranks change or some seconds have passed, so a dead server delays one firing of a partition and not
+//! all.
 //!
 //! Cost: an idle partition costs one small read in a sweep's period, however many workers wait.
 
@@ -38,7 +39,7 @@ use crate::transaction::Transactor;
 /// Entries fired at once.
 const FIRE_CHUNK: usize = 64;
 
-/// Fires what is due, and sweeps.
+/// Fires due entries, and sweeps partitions for work that lost hints missed.
 #[derive(Clone)]
 pub(crate) struct Timers {
     pub(crate) transactor: Transactor,
@@ -52,15 +53,16 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Fires what is due, for as long as the engine lives. Partitions do not wait for each other: one whose store does not
-    /// answer holds up only itself.
+    /// Fires due entries for as long as the engine lives. Partitions do not wait for each other: one whose store does
+    /// not answer holds up only itself.
     pub(crate) async fn run(self) {
         let timers = &self;
         let mut firing = FuturesUnordered::new();
         let mut busy = BTreeSet::new();
         loop {
             let now = self.transactor.now();
-            // Instants of a partition are those of its own clock, which may be behind or ahead of the one slept by.
+            // Instants of a partition are of its own clock, which may be behind or ahead of the process's clock, by
+            // which this service sleeps.
             let delay = |partition| {
                 self.transactor.due().delay(partition, self.servers.rank(partition), now) + now
                     - self.transactor.now_in(partition)
@@ -76,7 +78,7 @@ impl Timers {
             let woken = async {
                 match patience {
                     i64::MAX => self.transactor.due().wake.notified().await,
-                    // A clock that stands still is not slept by: moving it wakes this service.
+                    // A test clock stands still until a test moves it, which wakes this service.
                     _ if self.transactor.options().test_clock.is_some() => self.transactor.due().wake.notified().await,
                     ms => {
                         env::within(self.transactor.env_handle(), ms, self.transactor.due().wake.notified()).await;
@@ -91,7 +93,7 @@ impl Timers {
         }
     }
 
-    /// Fires everything due in one partition and notes what comes next.
+    /// Fires everything that is due in one partition and notes the next instant.
     async fn fire_partition(&self, partition: Partition, known_at: i64) {
         // An entry that cannot be fired stays at the head; entries due behind it must not wait for it.
         let mut after: Option<(i64, Key)> = None;
@@ -110,17 +112,18 @@ impl Timers {
                 }
             };
             let now = if planted(Bug::TimerEarly) { answers.at + 500 } else { answers.at };
-            // A clock of the store that stepped back stands still for a while, behind what this engine takes it for. An
-            // entry that is not due by it yet must not be looked at again at once.
+            // A store's clock that stepped back is behind this engine's estimate for a while. An entry that is not due
+            // by that clock yet must not be checked again at once.
             let ahead = (self.transactor.now_in(partition) - now).max(0);
             let Ok(page) = answers.into_only(ff_store::Answer::into_scan) else { return };
             let full = page.entries.len() == chunk;
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
-            // The bug remembers what is due soon, and acts on it without looking again.
+            // The planted bug acts on entries that are due soon without reading them again.
             let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
             let mut coming = page.entries.iter().filter(|entry| entry.score > soon);
             let later = match partition {
-                // Servers watch over each other; a full page of them may hide what comes behind.
+                // Ends of server registrations are not fired here, because servers watch each other. But a full page of
+                // them may hide other entries behind it.
                 Partition::SYSTEM if !full => coming.find(|entry| !is_server(&entry.member)),
                 _ => coming.next(),
             };

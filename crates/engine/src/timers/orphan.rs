@@ -1,5 +1,5 @@
-//! Reservations whose holders say nothing: when their time has run out they count as spent. Estimates of claims that did
-//! not come about go back.
+//! The timers of reservations: when the time of a reservation is up and its holder has said nothing, the amount counts
+//! as spent. The estimate of a claim that was never applied goes back.
 
 use ff_core::budget::{self, Budget};
 use ff_core::execution::Execution;
@@ -12,7 +12,7 @@ use crate::charges::{BudgetChange, path_counting, save_budget};
 use crate::transaction::{Command, Tx};
 
 impl Timers {
-    /// The time of a reservation is up.
+    /// Fires the timer of a reservation.
     pub(super) async fn fire_reservation(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let Some(reservation) = self.transactor.find::<Reservation>(partition, key.clone()).await? else {
             let verb = SettleOrphan { key: &key, namespace: "", score };
@@ -33,8 +33,8 @@ impl Timers {
 }
 
 impl Timers {
-    /// The estimate of a claim is kept while its lease or grant lasts, or while its execution owes it back. Otherwise the
-    /// claim did not come about.
+    /// Keeps the estimate of a claim while its lease or grant lasts, or while its execution owes it back. Otherwise the
+    /// claim was never applied, and the estimate goes back.
     async fn judge_estimate(&self, partition: Partition, held: &Reservation, slot: SlotId, score: i64) -> Result<()> {
         let home = held.execution.partition();
         let found = self.transactor.find::<Execution>(home, Execution::key_of(&held.execution)).await?;
@@ -47,7 +47,7 @@ impl Timers {
     }
 }
 
-/// Looks at an estimate again later.
+/// Moves the timer of an estimate that is kept.
 struct KeepEstimate<'a> {
     key: &'a Key,
     score: i64,

@@ -1,4 +1,4 @@
-//! Registrations of workers and servers that ran out.
+//! The timers of registrations: workers and servers whose processes have not been heard of are removed.
 
 use std::marker::PhantomData;
 

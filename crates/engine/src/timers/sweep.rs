@@ -1,9 +1,10 @@
-//! The sweep: one small read for each partition in a long period, which finds what lost hints missed. The engine that
-//! sees to the partition looks for timers and marks; every engine looks for queues, because each has workers of its
-//! own.
+//! The sweep: one small read for each partition in a long period, which finds work that lost hints missed. The engine
+//! that is ranked first for the partition looks for timers and marks; every engine looks for queues, because each has
+//! workers of its own.
 //!
-//! When hints may have been lost, and whenever a server has gone, everything is looked at in one quick round. Marks are
-//! resolved by the timers ranked first for the partition; the others look a little later whether they still stand.
+//! When hints may have been lost, and whenever a server has gone, all partitions are read in one quick round. The
+//! engine ranked first for a partition resolves its marks; the others check a little later whether the marks are still
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use crate::scheduler::ready::{NamesPage, QueueName};
 
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
-/// How much later the next timers in rank resolves a mark that still stands.
+/// How much later the engine that is next in rank resolves a mark that is still there.
 const MARKS_STEP_MS: i64 = 1_000;
 /// Partitions looked at together in a quick round.
 const SWEEPS_AT_ONCE: usize = 16;
@@ -63,7 +64,8 @@ impl Timers {
     async fn sweep_slowly(&self, pause_ms: i64) {
         for partition in self.transactor.partitions().all() {
             self.transactor.env().sleep(pause_ms).await;
-            // Others see to it; rank 0 is enough for work that no caller waits for.
+            // Only the engine ranked first reads timers and marks, which is enough for work that no caller waits for.
+            // The others read the names of queues.
             match self.transactor.options().services && self.servers.rank(partition) == 0 {
                 true => self.sweep_partition(partition).await,
                 false => self.sweep_queues(partition).await,
@@ -84,7 +86,7 @@ impl Timers {
         }
     }
 
-    /// A hint about subscriptions or events may have been lost as well.
+    /// Wakes the subscriptions of a partition, because a hint about events may have been lost as well.
     fn sweep_subscriptions(&self, partition: Partition) {
         match partition {
             Partition::SYSTEM => self.subscriptions.state.look_again(),
@@ -99,7 +101,8 @@ impl Timers {
         }
     }
 
-    /// Takes up a page of queue names and all that follow it. `began` is the scheduler's stamp before the first was read.
+    /// Tells the scheduler a page of queue names and all pages that follow. `began` is the scheduler's stamp before the
+    /// first page was read.
     async fn learn_queues(&self, partition: Partition, names: Vec<IndexName>, began: u64) {
         let page_of = |after: Option<IndexName>, names: Vec<IndexName>| {
             let more = names.len() == self.transactor.chunk(NAMES_LIMIT);
@@ -153,7 +156,7 @@ impl Timers {
         }
     }
 
-    /// Leaves marks to an timers ranked before this one, and resolves those that still stand a little later.
+    /// Leaves marks to the engine ranked before this one, and resolves those that are still there a little later.
     fn leave_marks(&self, partition: Partition, rank: i64, page: ScanPage) {
         let seen: BTreeSet<Key> = page.entries.into_iter().map(|entry| entry.member).collect();
         if seen.is_empty() || !self.transactor.due().leave(partition, seen) {
@@ -178,7 +181,7 @@ impl Timers {
         });
     }
 
-    /// Takes up a page of marks and all that follow it: after a crash there may be many.
+    /// Resolves a page of marks and all pages that follow: after a crash there may be many.
     async fn resolve_marks(&self, partition: Partition, mut page: ScanPage) {
         loop {
             let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));

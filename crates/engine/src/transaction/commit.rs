@@ -1,4 +1,5 @@
-//! From what a transaction collected to a commit that was applied: the batch, its sending, and what follows from it.
+//! The way of a transaction to the store: its batch is built and sent, a lost reply is resolved, and the consequences
+//! of an applied commit are told to the listener.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +23,11 @@ use crate::hint::{Item, Message};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
-/// How often a commit with an unknown outcome is sent again. A store that is away says so at once, so that these are
-/// enough for the whole of [`RESEND_MAX_MS`].
+/// How often a commit with an unknown outcome is sent again. An unreachable store may refuse at once, so the number is
+/// large enough to fill the whole of [`RESEND_MAX_MS`].
 const RESENDS_MAX: u32 = 100;
-/// And for how long: a store that does not answer is told to the caller, which does not wait for ever.
+/// For how long a commit with an unknown outcome is sent again. After that the caller is told, so that it does not wait
+/// for ever.
 const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
 const BACKOFF_MS: i64 = 1;
@@ -36,8 +38,8 @@ impl Tx<'_> {
         let mut marked = Vec::new();
         let mut admission = Vec::new();
         let mut due = None;
-        // The versions come first: when a batch that was applied is sent again, it meets its own command id there, and
-        // not a guard that no longer holds because of what happened since.
+        // The version guards come first: when an applied batch is sent again, it must meet its own command id there,
+        // before a guard that later changes have broken.
         let guarded = self.known.iter().filter(|(key, known)| known.pinned || self.staged.contains_key(*key));
         let mut guards: Vec<Guard> = guarded
             .map(|(key, known)| match known.version {
@@ -64,7 +66,7 @@ impl Tx<'_> {
                         admission.push((key.clone(), None));
                     }
                     self.batch.deletes.push(key.clone());
-                    // The lease goes with the document; only its entry is left to remove.
+                    // The lease is deleted with the document; only its entry is left to remove.
                     (Vec::new(), None)
                 }
             };
@@ -127,7 +129,7 @@ impl Tx<'_> {
         }
     }
 
-    /// An entry that a task or claim may wait for is worth a hint.
+    /// Adds a hint for an entry that a task or a claim may wait for.
     fn note_entry(&mut self, key: &Key, entry: &Entry, marked: &mut Vec<Key>) {
         if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
             self.items.push(Item::Ready(entry.index.clone(), entry.score));
@@ -156,7 +158,7 @@ pub(crate) struct Prepared {
     /// Executions that it creates, with the edges that lead on from them.
     following: Vec<(Key, Vec<Edge>)>,
     events: Vec<EventType>,
-    /// Entries put right.
+    /// The number of index entries that it repairs.
     repairs: u64,
     /// The leases it sets and ends.
     leases: Vec<(Key, Option<i64>)>,
@@ -167,12 +169,12 @@ pub(crate) struct Prepared {
     due: Option<i64>,
 }
 
-/// Why a batch is taken for not applied.
+/// Why a batch counts as not applied.
 #[derive(Debug)]
 pub(crate) struct NotApplied {
     pub(crate) conflict: Conflict,
-    /// The reply to an earlier try of the batch was lost. That try may have been applied, if other commits have changed
-    /// all that it wrote since.
+    /// The reply to an earlier try of the batch was lost. That try may have been applied all the same, if other commits
+    /// have since changed every document that it wrote.
     pub(crate) in_doubt: bool,
 }
 
@@ -193,10 +195,10 @@ impl Tries {
         Self { number: 0, command, use_cache: true, lease_was_over: false }
     }
 
-    /// Another try.
+    /// Begins another try.
     fn begin<'t>(&mut self, transactor: &'t Transactor, partition: Partition) -> Tx<'t> {
-        // A version names one content. An earlier try may have been applied without our knowing, and was then
-        // overwritten or forgotten; this one writes something else, so it writes under another name.
+        // A version names one content. An earlier try may have been applied without this engine knowing it, and
+        // overwritten or forgotten since. This try writes another content, so it needs another version.
         if self.number > 0 {
             self.command = transactor.fresh_command();
         }
@@ -206,15 +208,16 @@ impl Tries {
         tx
     }
 
-    /// Commits what a try has collected. Says whether its answer stands; otherwise the command runs again.
+    /// Commits the batch of a try. Returns whether the answer of the try is final; otherwise the command runs again.
     async fn stands(&mut self, tx: Tx<'_>, refusal: Option<&Error>) -> Result<bool> {
         let (transactor, partition, attempt) = (tx.transactor, tx.partition, self.number - 1);
-        // What was decided from a cached copy and not confirmed by a commit is decided again from the store.
+        // A decision from a cached copy that no commit confirms is made again from the store.
         if tx.used_cache && (refusal.is_some() || tx.is_empty()) {
             self.use_cache = false;
             return Ok(false);
         }
-        // So is what documents of different moments say together: a journal may have gone on under another lease.
+        // So is a decision from documents that were read at different moments: a journal may have gone on under another
+        // lease in between.
         let doubtful = |error: &Error| matches!(error.code, Code::Internal | Code::JournalConflict);
         if refusal.is_some_and(doubtful) && transactor.is_torn(&tx).await? {
             transactor.back_off(attempt).await;
@@ -226,7 +229,8 @@ impl Tries {
         }
         let Some(conflict) = transactor.send(tx.into_batch()).await? else { return Ok(true) };
         if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
-            // It ran out, or this very command ended it and its reply was lost: then the document says so.
+            // The lease ran out, or this very command ended it and its reply was lost. The next try reads the document,
+            // which tells.
             if self.lease_was_over {
                 return Err(Error::of(Code::LeaseExpired));
             }
@@ -242,16 +246,16 @@ impl Tries {
 }
 
 impl Prepared {
-    /// Operations and bytes, which a commit call has limits for.
+    /// The number of operations and bytes, which are limited for a commit call.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.batch.operations(), self.batch.bytes())
     }
 }
 
 impl Transactor {
-    /// Runs a command until it commits, is refused, or has fought for too long.
+    /// Runs a command until it commits, is refused, or has met too many conflicts.
     ///
-    /// This is compiled for every command, so all that is the same for them stands in [`Tries`].
+    /// This function is compiled for every command, so everything that does not depend on the command is in [`Tries`].
     pub(crate) async fn transact<C: Command>(
         &self,
         partition: Partition,
@@ -271,7 +275,7 @@ impl Transactor {
     }
 
     /// Whether documents changed while a command read them one after the other. They may then contradict each other
-    /// although nothing is wrong with any of them, which the guards of a commit would have found.
+    /// although each is sound. The guards of a commit would find that, but a refusal has no commit.
     async fn is_torn(&self, tx: &Tx<'_>) -> Result<bool> {
         let keys = tx.known.keys().cloned().collect();
         let answers = self.read(tx.partition, vec![Query::Documents(keys)]).await?;
@@ -280,14 +284,14 @@ impl Transactor {
         Ok(tx.known.values().any(|known| versions.next().flatten() != known.version))
     }
 
-    /// An answer that was decided by reading speaks of what others have committed, be it "done before" or a refusal. It is
-    /// given when that lasts as long as what this engine commits itself.
+    /// Holds back an answer that was decided by reading ("done before", or a refusal) until the commits that it speaks
+    /// of, which other engines may have made, last as long as this engine's own.
     pub(crate) async fn confirm<T>(&self, partition: Partition, decided: Result<T>) -> Result<T> {
         self.confirm_decision(partition, decided.as_ref().err()).await?;
         decided
     }
 
-    /// The same for an answer of which only the refusal matters.
+    /// The same as [`Transactor::confirm`] for a caller that keeps its answer and passes only the refusal.
     async fn confirm_decision(&self, partition: Partition, refusal: Option<&Error>) -> Result<()> {
         if refusal.is_some_and(|error| error.code == Code::Unavailable) {
             return Ok(());
@@ -295,8 +299,8 @@ impl Transactor {
         Ok(self.store().barrier(partition).await?)
     }
 
-    /// Sends prepared batches of one partition in one call, and does what follows from each that was applied.
-    /// A lost reply is resolved by sending again: a batch that was applied meets its own command id.
+    /// Sends prepared batches of one partition in one call, and acts on each that was applied. A lost reply is resolved
+    /// by sending again: a batch that was applied meets its own command id.
     pub(crate) async fn send_all(
         &self,
         partition: Partition,
@@ -306,8 +310,7 @@ impl Transactor {
         Ok(results.into_iter().map(|result| result.err().map(|refused| refused.conflict)).collect())
     }
 
-    /// Sends batches, and answers with the store's time of each that was applied. It goes on when its caller does not
-    /// wait for it.
+    /// Sends batches, and returns the store's time of each that was applied. Sending goes on if its caller goes away.
     pub(crate) async fn send_all_timed(
         &self,
         partition: Partition,
@@ -324,7 +327,7 @@ impl Transactor {
         mut prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
         let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
-        // When the first of several tries was sent: what was applied unseen was applied no earlier.
+        // The instant of the first try: a batch whose reply was lost was applied no earlier.
         let first_sent_at = self.now_in(partition);
         let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
         let mut sent_before = false;
@@ -332,7 +335,7 @@ impl Transactor {
             let started = self.env().now_us();
             let committing = self.commit_batches(partition, Arc::clone(&batches));
             let committed = if sent_before {
-                // Its effect is not known anyway, so it need not be waited for.
+                // The outcome of an earlier try is unknown anyway, so a further one is not waited for beyond the limit.
                 let left = (give_up_at - self.env().now_ms()).max(1);
                 let late = || Err(StoreError::Unknown("the store does not answer".into()));
                 env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
@@ -362,7 +365,7 @@ impl Transactor {
                     sent_before = true;
                     self.back_off(resend + 4).await;
                 }
-                // A store that says no before it starts changes nothing, but an earlier try may have been applied.
+                // A store that refuses the call changes nothing, but an earlier try may have been applied.
                 Err(error) if sent_before && error.retryable() && resend < RESENDS_MAX => {
                     self.back_off(resend + 4).await;
                 }
@@ -379,8 +382,8 @@ impl Transactor {
         Err(Error::of(Code::Unavailable).retry_after(1_000))
     }
 
-    /// Sends prepared batches of one partition in one call, once. For callers that take a conflict as an answer like
-    /// any other: it is not counted.
+    /// Sends prepared batches of one partition in one call, once. For callers to which a conflict is an answer like any
+    /// other, so it is not counted as one.
     pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
         let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
         let started = self.env().now_us();
@@ -454,7 +457,7 @@ impl Transactor {
         }
     }
 
-    /// Acts on a commit: remembers what it wrote, and tells others.
+    /// Acts on an applied commit: caches what it wrote, and tells the listener.
     fn applied(&self, one: Prepared, at: i64) {
         self.metrics().happened(&one.events);
         self.metrics().repaired(one.repairs);
@@ -491,7 +494,7 @@ impl Transactor {
         }
     }
 
-    /// Keeps what a commit that created a graph knows of it.
+    /// Remembers the downstreams of the executions that a commit created.
     fn remember_downstreams(&self, created: &[Arc<Execution>], following: Vec<(Key, Vec<Edge>)>, version: Version) {
         if following.is_empty() {
             return;
@@ -506,8 +509,8 @@ impl Transactor {
         }
     }
 
-    /// A commit whose reply was lost may have been applied without showing it: the lease it gave up, for one, no longer
-    /// guards its repeat.
+    /// Tells the listener of a commit whose reply was lost. It may have been applied although its repeat met a
+    /// conflict: for example, the lease that it ended no longer satisfies the repeat's guard.
     fn perhaps_applied(&self, one: &Prepared) {
         if let Some(listener) = self.listener() {
             let (items, marked, released) = (&one.items, &one.marked, &one.released);
@@ -516,14 +519,14 @@ impl Transactor {
         }
     }
 
-    /// Waits a little before the next try, longer each time, and never in step with others.
+    /// Waits before the next try, longer each time, and with jitter so that competitors do not stay in step.
     async fn back_off(&self, attempt: u32) {
         let ceiling = BACKOFF_MS << attempt.min(7);
         let random = i64::try_from(self.env().random() >> 33).unwrap_or(0);
         self.env().sleep(ceiling / 2 + random % (ceiling / 2 + 1)).await;
     }
 
-    /// The answer that a command would give now. Nothing is sent.
+    /// The answer that a command would give now. No commit is sent.
     pub(crate) async fn rehearse<C: Command>(&self, partition: Partition, verb: &C) -> Result<C::Outcome> {
         verb.run(&mut Tx::new(self, partition, self.fresh_command(), false)).await
     }

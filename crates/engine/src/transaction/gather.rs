@@ -1,5 +1,5 @@
-//! Commits of one call that go out together: what its parts bring at the same time for the same partition is one call of
-//! the store. Nothing is waited for: what is ready when no part can go on by itself is sent.
+//! Gathers the commits of a call with several parts: commits of the same partition go to the store in one call. No
+//! commit is delayed for that: when no part can go on by itself, all commits that are ready are sent.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -17,16 +17,16 @@ use crate::env::BoxFuture;
 
 type Committed = std::result::Result<Vec<Outcome>, StoreError>;
 
-/// Where the parts of a call leave their commits.
+/// The commits that the parts of a call have left to be sent.
 #[derive(Default)]
 pub(super) struct Gathering(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    /// Of the task that sends what waits, while it sleeps.
+    /// The waker of the task that sends the commits, while it sleeps.
     sender: Option<Waker>,
-    /// The call has ended: whatever goes on commits by itself.
+    /// The call has ended: parts that go on commit by themselves.
     closed: bool,
 }
 
@@ -49,7 +49,7 @@ impl Gathering {
         self.0.lock().expect("no holder of this lock panics")
     }
 
-    /// Commits batches together with what others bring, or by themselves once the call has ended.
+    /// Commits batches together with those of other parts, or by themselves once the call has ended.
     pub(super) async fn commit(&self, store: &dyn Store, partition: Partition, batches: Arc<[Batch]>) -> Committed {
         let (answer, committed) = oneshot::channel();
         if let Err(alone) = self.leave(Waiting { partition, batches, answer }) {
@@ -58,7 +58,7 @@ impl Gathering {
         committed.await.unwrap_or_else(|_| Err(StoreError::Unknown("the call that sent it has ended".into())))
     }
 
-    /// Leaves a commit to be sent with the next ones; gives it back once the call has ended.
+    /// Leaves a commit to be sent with others; returns it if the call has ended.
     fn leave(&self, one: Waiting) -> std::result::Result<(), Waiting> {
         let mut state = self.state();
         if state.closed {
@@ -71,14 +71,14 @@ impl Gathering {
         Ok(())
     }
 
-    /// Runs the parts of a call to their end and sends what they leave here.
+    /// Runs the parts of a call to their end and sends the commits that they leave.
     pub(super) async fn run<T>(&self, store: &dyn Store, parts: impl Future<Output = T>) -> T {
         let _end = End(self);
         let mut parts = pin!(parts);
         let mut sent: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         poll_fn(|cx| {
-            // Commits that the parts leave here while they are polled are sent below; only others have to wake this
-            // task.
+            // Commits that the parts leave while they are polled are sent below; only a commit that comes from another
+            // task has to wake this one.
             self.state().sender = None;
             loop {
                 if let Poll::Ready(ended) = parts.as_mut().poll(cx) {
@@ -103,7 +103,7 @@ impl Gathering {
     }
 }
 
-/// Closes a gathering with the call it belongs to.
+/// Closes the gathering when its call ends, even by being dropped.
 struct End<'a>(&'a Gathering);
 
 impl Drop for End<'_> {
@@ -115,7 +115,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The commits of one call of the store: of one partition, within the limits of a commit.
+/// Groups commits into calls of the store: each of one partition, within the limits of a commit.
 fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     let mut groups: Vec<Vec<Waiting>> = Vec::new();
     let mut open: BTreeMap<Partition, (usize, usize, usize)> = BTreeMap::new();
@@ -139,8 +139,8 @@ fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     groups
 }
 
-/// Sends a group and tells each of its parts what became of it. A refusal of the call as a whole may be due to one of
-/// them, so each is then tried by itself: a full store takes endings, and no claims.
+/// Sends a group and passes each commit its own outcome. A refusal of the call as a whole may be due to one commit, so
+/// each is then tried by itself: a full store accepts endings, but no claims.
 async fn send(store: &dyn Store, mut group: Vec<Waiting>) {
     let Some(partition) = group.first().map(|one| one.partition) else { return };
     if group.len() == 1 {
@@ -152,7 +152,7 @@ async fn send(store: &dyn Store, mut group: Vec<Waiting>) {
             let mut outcomes = outcomes.into_iter();
             for one in group {
                 let own = outcomes.by_ref().take(one.batches.len()).collect();
-                // A part that has gone away does not hear of it.
+                // A part that has gone away needs no answer.
                 drop(one.answer.send(Ok(own)));
             }
         }

@@ -1,4 +1,4 @@
-//! The news that a transactor tells about its commits, so that others act on them.
+//! The transactor's messages about its commits, and the trait of the component that acts on them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ff_store::Version;
 
 use crate::hint::Item;
 
-/// Acts on commits. Transactions know nothing of the rooms that wait for their effects.
+/// Acts on commits. Transactions know nothing of the services that this concerns.
 pub(crate) trait Listener: Send + Sync {
     /// A commit of this engine was applied.
     fn applied(&self, applied: Applied);
@@ -20,7 +20,7 @@ pub(crate) trait Listener: Send + Sync {
 /// A commit that was applied.
 pub(crate) struct Applied {
     pub(crate) partition: Partition,
-    /// Of all that it wrote.
+    /// The version of everything that it wrote.
     pub(crate) version: Version,
     /// The executions it wrote, as they are now.
     pub(crate) executions: Vec<Arc<Execution>>,

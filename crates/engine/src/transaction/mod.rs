@@ -1,7 +1,9 @@
 //! Optimistic transactions: read documents, apply transitions, commit guarded by versions, run again on conflict.
 //!
-//! A [`Tx`] collects a [`Batch`]; only the store acts. Index changes are the difference between the entries of a
-//! document as it was loaded and as it is saved, so a command cannot forget one.
+//! A [`Tx`] collects a [`Batch`]; only the store changes anything. Index changes are the difference between the entries
+//! of a document as it was loaded and as it is saved, so a command cannot forget one. Modules: `transactor` is the
+//! handle that everything else uses, `commit` sends batches, `once` makes commands safe to repeat, `gather` lets the
+//! parts of one call share commits.
 
 mod commit;
 mod gather;
@@ -129,7 +131,7 @@ impl<'e> Tx<'e> {
         }
     }
 
-    /// Whether an earlier try met a conflict: what was assumed without a read must be read now.
+    /// Whether an earlier try met a conflict, so that documents that were assumed without a read must be read now.
     pub(crate) fn is_repeat(&self) -> bool {
         self.repeat
     }
@@ -139,13 +141,14 @@ impl<'e> Tx<'e> {
         u32::try_from(self.transactor.env().random() >> 32).unwrap_or(0)
     }
 
-    /// The instant up to which timers are due for certain. The estimate of a clock that was set back is ahead of it for a
-    /// while: what is due by the estimate alone would happen before its time.
+    /// The instant up to which timers are certainly due. After a clock was set back, the engine's estimate is ahead of
+    /// it for a while, and a timer that is due by the estimate alone would fire too early.
     pub(crate) fn due_until(&self) -> i64 {
         self.told.map_or(self.now, |told| told.min(self.now))
     }
 
-    /// Several questions at once. Documents found by it are not known to the transaction until they are loaded.
+    /// Asks several questions at once. The transaction does not know the documents in the answers until they are
+    /// adopted.
     pub(crate) async fn read(&mut self, queries: Vec<Query>) -> Result<Vec<ff_store::Answer>> {
         let answers = self.transactor.read(self.partition, queries).await?;
         self.now = self.now.max(answers.at);
@@ -275,7 +278,7 @@ impl<'e> Tx<'e> {
         self.find_execution(id).await?.ok_or_else(|| Error::of(Code::ExecutionNotFound).with("execution_id", id))
     }
 
-    /// Like [`Tx::execution`], for callers that take an absent one as no error.
+    /// Like [`Tx::execution`], but an absent execution is no error.
     pub(crate) async fn find_execution(&mut self, id: &ff_core::ExecutionId) -> Result<Option<Execution>> {
         let key = Execution::key_of(id);
         if self.use_cache
@@ -325,8 +328,8 @@ impl<'e> Tx<'e> {
         })
     }
 
-    /// Adopts a document for a command that goes through many and may have saved this one a moment ago: then it is as
-    /// that left it.
+    /// Adopts a document for a command that goes through many. If the command has already saved this one, the result is
+    /// the saved state.
     pub(crate) fn adopt_current<D: Indexed>(&mut self, key: &Key, stored: StoredDocument) -> Result<Option<D>> {
         match self.staged.get(key) {
             Some(Staged::Delete) => Ok(None),
@@ -335,15 +338,15 @@ impl<'e> Tx<'e> {
         }
     }
 
-    /// Makes a document without a lease known as another task read it; the commit's guards decide whether it still is
-    /// so.
+    /// Makes a document without a lease known as another task read it; the commit's guards check that it has not
+    /// changed.
     pub(crate) fn know<D: Indexed>(&mut self, document: &D, version: Version, fence: Fence) {
         let entries = document.index_entries(0);
         let known = Known { version: Some(version), fence, lease_until: 0, entries, pinned: false };
         self.known.insert(document.key(), known);
     }
 
-    /// Says which edges lead from an execution to others, all of them created by this commit; see
+    /// Notes the edges that lead from an execution to others, all created by this commit; see
     /// [`Downstreams`](crate::cache::Downstreams).
     pub(crate) fn followed_by(&mut self, upstream: Key, edges: Vec<Edge>) {
         self.following.push((upstream, edges));
@@ -432,7 +435,8 @@ impl<'e> Tx<'e> {
         self.blob(key.clone(), None);
         match loaded {
             Ok(()) => self.delete(&key),
-            // It goes with its execution all the same, and with the entries that lead to it from there.
+            // A document that cannot be decoded is removed with its execution all the same, together with the entries
+            // that lead to it.
             Err(error) if error.code == Code::CorruptDocument => {
                 self.transactor.pass_over(&key, &error);
                 for index in [index::execution_parts(execution.uuid), index::pending_waitpoints(execution.uuid)] {
@@ -450,8 +454,8 @@ impl<'e> Tx<'e> {
         self.batch.deletes.push(key);
     }
 
-    /// Removes an entry that its document, as it was loaded, does not justify. If it is there no more, another engine
-    /// came first, and there is nothing to repair.
+    /// Removes an entry that its document, as it was loaded, does not justify. If the entry is gone, another engine was
+    /// faster, and there is nothing to repair.
     pub(crate) async fn remove_stray(&mut self, key: &Key, entry: Entry) -> Result<()> {
         if self.is_present(&entry).await? {
             self.pin(key);
@@ -461,7 +465,7 @@ impl<'e> Tx<'e> {
         Ok(())
     }
 
-    /// Whether an entry stands where it was seen.
+    /// Whether an entry still has the score that was seen.
     async fn is_present(&mut self, entry: &Entry) -> Result<bool> {
         let page = self.scan(exactly(entry)).await?;
         Ok(page.entries.iter().any(|found| found.member == entry.member))
@@ -487,8 +491,9 @@ impl<'e> Tx<'e> {
         Ok(())
     }
 
-    /// An entry of the `due` index that its document does not justify is moved or removed. One that it does justify came too
-    /// early, as after a failover to a server whose clock is behind: it is looked at again in time.
+    /// Moves or removes an entry of the `due` index that its document does not justify. An entry that the document does
+    /// justify came too early, for example after a failover to a server whose clock is behind; it is checked again at
+    /// its time.
     pub(crate) async fn repair_due(&mut self, key: &Key, next: Option<i64>, score: i64) -> Result<()> {
         let due = self.transactor.due();
         match next {
@@ -498,7 +503,7 @@ impl<'e> Tx<'e> {
                 Ok(())
             }
             Some(at) => {
-                // Also when another engine came first: this one then knows when to look next.
+                // Even if another engine was faster, this one must know when to look next.
                 due.note(self.partition, at.max(self.now));
                 self.move_stray(key, Due::Timer.entry(key, score), at).await
             }
@@ -506,7 +511,7 @@ impl<'e> Tx<'e> {
         }
     }
 
-    /// Saves an execution together with what its transition wants done beside it.
+    /// Saves an execution together with the effects of its transition: events, history and released slots.
     pub(crate) fn save_execution(&mut self, execution: &Execution, effects: Effects) {
         self.save_shared(Arc::new(execution.clone()), effects);
     }
@@ -519,7 +524,7 @@ impl<'e> Tx<'e> {
             effects.released.iter().map(|one| Released { execution: Arc::clone(&execution), slot: one.slot });
         self.released.extend(released);
         self.apply(&execution.id, effects);
-        // The end of an attempt closes its stream, and every tail of it wakes; viewers also learn of a pause.
+        // The end of an attempt closes its stream and wakes every tail of it; viewers also learn of a pause.
         let paused = execution.state.attempt_state == ff_core::AttemptState::AttemptInterrupted;
         if let Some(attempt) = &execution.attempt
             && (paused || (attempt.ended_at != 0 && attempt.ended_at == execution.updated_at))
@@ -561,7 +566,8 @@ impl<'e> Tx<'e> {
         let fence = Fence { epoch: held.epoch, lease: held.lease_id };
         let known = self.known.get(&key);
         let (lease_until, known_fence) = known.map_or((0, Fence::default()), |known| (known.lease_until, known.fence));
-        // A lease begins with a new fence and ends with its holder's state; in between only renewals move it.
+        // A lease begins when the fence is new, and ends when the document has no lease any more; in between only
+        // renewals move it.
         let lease = match held.ttl_ms {
             Some(ttl_ms) if fence != known_fence || lease_until == 0 => Some(Some(ttl_ms)),
             Some(_) => None,
@@ -572,7 +578,7 @@ impl<'e> Tx<'e> {
         self.staged.insert(key, Staged::Put { body: document.encode().into(), fence, lease, entries, expires_at });
     }
 
-    /// The lease of a document that was just saved begins anew, although its holder is the same.
+    /// Begins the lease of a document that was just saved anew, although its holder is the same.
     pub(crate) fn renew<D: Indexed>(&mut self, document: &D) {
         if let (Some(Staged::Put { lease, .. }), Some(ttl_ms)) =
             (self.staged.get_mut(&document.key()), document.document_lease().ttl_ms)
@@ -587,7 +593,7 @@ impl<'e> Tx<'e> {
         self.batch.guards.push(Guard::Live(key.clone()));
         let member = Due::Lease.member(key);
         self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
-        // It may end before anything that is known of: this engine may never have seen the lease.
+        // The lease may end earlier than any timer that this engine knows of, because it may never have seen the lease.
         if is_timed(key) && self.transactor.announce_due(self.partition, self.now + ttl_ms) {
             self.items.push(Item::Due(self.now + ttl_ms));
         }
@@ -622,7 +628,7 @@ impl<'e> Tx<'e> {
         self.batch.blobs.push(BlobChange { key, bytes });
     }
 
-    /// Tells other engines something.
+    /// Adds a hint to other engines.
     pub(crate) fn hint(&mut self, item: Item) {
         self.items.push(item);
     }
@@ -632,7 +638,7 @@ impl<'e> Tx<'e> {
         self.batch.relief = true;
     }
 
-    /// Forgets what was to be written; what was read stays known.
+    /// Drops all collected writes; documents that were read stay known.
     pub(crate) fn discard(&mut self) {
         self.staged.clear();
         self.batch = Batch::new(self.command);
@@ -648,7 +654,7 @@ impl<'e> Tx<'e> {
     }
 }
 
-/// A scan that finds this entry if it is there, and next to nothing else.
+/// A scan that finds this entry if it is there, and few others.
 pub(crate) fn exactly(entry: &Entry) -> Scan {
     let mut scan = Scan::first(entry.index.clone(), 16);
     scan.min = entry.score;
@@ -660,7 +666,7 @@ pub(crate) fn exactly(entry: &Entry) -> Scan {
     scan
 }
 
-/// Whether the timers see to the end of a document's lease. Servers watch over each other's registrations themselves.
+/// Whether timers fire at the end of a document's lease. Servers watch each other's registrations themselves.
 fn is_timed(key: &Key) -> bool {
     key.kind() != index::kind::SERVER
 }

@@ -1,9 +1,9 @@
-//! Commands that must have their effect once. Their answer is written in the commit that it speaks of, under the
-//! identity of the call: its caller's, where there is one, and otherwise one of the engine's own, because the engine
-//! itself repeats a command whose reply was lost.
+//! Commands that must have their effect once. The answer of such a command is written in the commit that carries it
+//! out, under the identity of the call. The caller may give the identity; otherwise the engine makes one, because the
+//! engine itself repeats a command whose reply was lost.
 //!
-//! The evidence costs a put and no read. A first try assumes that there is none; the guard on its absence, a refusal
-//! and an answer without a commit are what make the engine look.
+//! This record costs a put and no read. The first try assumes that there is none. The engine looks for it only if the
+//! guard on its absence fails, or before it refuses or answers without a commit.
 
 use ff_core::idempotency::{CommandRecord, Identity};
 use ff_core::op::{Operation, path_parameters};
@@ -16,8 +16,8 @@ use crate::caller::Caller;
 use crate::env::BoxFuture;
 
 impl Transactor {
-    /// Runs a command that has an identity once: a repeat gets the first answer. Without one it is the same command by
-    /// nature, and runs like any other.
+    /// Runs a command that has an identity once: a repeat gets the first answer. A command without an identity is
+    /// harmless to repeat, and runs like any other.
     pub(crate) async fn transact_once<C: Command>(
         &self,
         partition: Partition,
@@ -31,8 +31,9 @@ impl Transactor {
         self.transact(partition, self.fresh_command(), &Once { identity, verb }).await
     }
 
-    /// The same for an operation whose partition follows from a name in its arguments. Its evidence lies there, and the
-    /// caller's key with another name would not meet it: so the key is bound to its request in the system partition first.
+    /// The same for an operation whose partition follows from a name in its arguments. Its record lies in that
+    /// partition, so the caller's key with another name would not find it. Therefore the key is first bound to its
+    /// request in the system partition.
     pub(crate) async fn transact_once_by_name<C: Command>(
         &self,
         partition: Partition,
@@ -74,7 +75,7 @@ impl Transactor {
         Some(self.scoped_identity(caller, (O::NAME, O::PATH), name, &content))
     }
 
-    /// What a caller calls a request, where another caller, operation or target may use the same name.
+    /// The caller's name for a request, made unique to the caller, the operation and the target.
     fn scoped_identity(
         &self,
         caller: &Caller,
@@ -83,7 +84,7 @@ impl Transactor {
         content: &str,
     ) -> Identity {
         let fields: serde_json::Value = serde_json::from_str(content).expect("it was written as JSON");
-        // The target is what the path names, and where that name is known.
+        // The target consists of the parameters of the path and the namespace.
         let named = path_parameters(path).chain(["namespace"]);
         let target: Vec<String> = named.map(|field| fields[field].to_string()).collect();
         let reach = caller.namespace.as_deref().unwrap_or_default();
@@ -99,7 +100,7 @@ impl Transactor {
     }
 }
 
-/// Keeps a key for one request: another one under it is refused.
+/// Binds a key to one request: another request under it is refused.
 struct Bind<'a> {
     identity: &'a Identity,
 }
@@ -118,8 +119,8 @@ impl Command for Bind<'_> {
     }
 }
 
-/// A command with its identity, if it has one. A command without one is a case of this and not of its own, because every
-/// form of a command is compiled with all that the command does.
+/// A command with its identity, if it has one. Both cases share this type, because each type around a command is
+/// compiled with everything that the command does.
 struct Once<'a, C> {
     identity: Option<&'a Identity>,
     verb: &'a C,
@@ -147,7 +148,7 @@ where
             && !tx.is_repeat()
             && let Some(answer) = self.recall(tx).await?
         {
-            // The refusal may be due to the command's own earlier effect.
+            // The refusal may be due to an earlier run of this very command.
             tx.discard();
             return read_kept(&answer);
         }
@@ -156,7 +157,8 @@ where
 }
 
 impl<C> Once<'_, C> {
-    /// The answer that the command left when it ran before. Rarely asked for, and boxed so that it is compiled once.
+    /// The answer that the command left when it ran before. It is boxed so that it is compiled once; it is rarely
+    /// needed.
     fn recall<'t>(&'t self, tx: &'t mut Tx<'_>) -> BoxFuture<'t, Result<Option<CommandRecord>>> {
         match self.identity {
             Some(identity) => Box::pin(tx.kept_record(identity)),

@@ -1,6 +1,6 @@
-//! Stored entries that this version cannot decode. Everything that goes through many documents reads them through here:
-//! what cannot be decoded is passed over, counted, logged at most once a second, and remembered for the doctor. It
-//! never fails a list, nor what happens to its neighbours.
+//! Stored entries that this version cannot decode. Code that goes through many documents reads them through here: an
+//! entry that cannot be decoded is skipped, counted, logged at most once a second, and remembered for `ff doctor`. It
+//! never fails a list, and never affects its neighbours.
 
 use ff_core::{Code, Document, Error, Key};
 use ff_store::StoredDocument;

@@ -1,5 +1,5 @@
-//! The transactor: a store, its clocks, and what this engine's commits left in memory. Everything that reads or commits
-//! does so through it; it knows none of the rooms that act on commits, and tells its [`Listener`] instead.
+//! The transactor: a store, its clocks, and the caches of this engine's own commits. Every read and commit of the
+//! engine goes through it. It knows none of the services that act on commits, and tells its [`Listener`] instead.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,8 +22,8 @@ use crate::runtime::Runtime;
 
 /// Reads and commits; clones share everything but the gathering.
 ///
-/// The handle of a call with several parts has a place where their commits are gathered. Clones have none: what goes on
-/// beside the call commits by itself.
+/// The handle of a call with several parts has a gathering, where their commits meet. Clones have none, so that work
+/// that goes on beside the call commits by itself.
 pub(crate) struct Transactor(Arc<Inner>, Option<Arc<Gathering>>);
 
 impl Clone for Transactor {
@@ -46,7 +46,8 @@ struct Inner {
     due: DueTimes,
     rising: Rising,
     origin: CommandId,
-    /// Set once, when the engine is put together. It holds what holds a transactor, so it is not kept alive from here.
+    /// Set once, when the engine is put together. The listener owns services that own transactors, so this reference is
+    /// weak.
     listener: OnceLock<Weak<dyn Listener>>,
 }
 
@@ -85,7 +86,7 @@ impl Transactor {
         Ok(Self(Arc::new(inner), None))
     }
 
-    /// From now on this listener hears of what is committed.
+    /// Sets the listener that is told of commits from now on.
     pub(crate) fn set_listener(&self, listener: Weak<dyn Listener>) {
         debug_assert!(self.0.listener.get().is_none(), "an engine is put together once");
         drop(self.0.listener.set(listener));
@@ -134,8 +135,8 @@ impl Transactor {
         Ok(answers)
     }
 
-    /// Asks a partition for the time if none of its clock is known yet: what is dated there must not be dated by another
-    /// clock.
+    /// Asks a partition for the time if nothing is known of its clock yet, because documents there must not be dated by
+    /// another clock.
     pub(crate) async fn learn_clock(&self, partition: Partition) -> Result<()> {
         if !self.0.clocks.knows(self.store().clock_of(partition)) {
             self.read(partition, Vec::new()).await?;
@@ -153,17 +154,17 @@ impl Transactor {
         self.spawn_contained(Box::pin(task));
     }
 
-    /// Knows the task as a box: this is compiled once, and not for each kind of task.
+    /// Takes the task as a box, so that this is compiled once and not for each kind of task.
     fn spawn_contained(&self, task: BoxFuture<'static, ()>) {
         let transactor = self.clone();
         let contained = async move {
-            // The panic was counted and logged; whatever the task was for is found again by a sweep or a caller.
+            // The panic was counted and logged; a sweep or a caller finds the unfinished work again.
             drop(transactor.contain("tasks", task.map(Ok)).await);
         };
         self.env().spawn(Box::pin(contained)).detach();
     }
 
-    /// Does something that stands alone; see [`Runtime::contain`].
+    /// Runs a future whose panic must not affect others; see [`Runtime::contain`].
     pub(crate) fn contain<T>(
         &self,
         name: &'static str,
@@ -224,8 +225,9 @@ impl Transactor {
         self.now_in(Partition::SYSTEM)
     }
 
-    /// The time of a partition, as far as the engine knows it. One that has not answered yet is taken for the system
-    /// partition, which is good enough for what is only looked at; a transaction learns its clock first.
+    /// The time of a partition, as far as the engine knows it. For a partition that has not answered yet, the time of
+    /// the system partition is used. That is good enough for reading; a transaction learns the clock of its partition
+    /// first.
     pub(crate) fn now_in(&self, partition: Partition) -> i64 {
         if let Some(clock) = &self.options().test_clock {
             return clock.now();
@@ -239,7 +241,7 @@ impl Transactor {
         self.now_in(partition).saturating_add(at.saturating_sub(self.now_in(of)))
     }
 
-    /// The store, asked at that instant of the process's clock, said what time it is.
+    /// Takes a time that the store reported; the question was sent at this instant of the process's clock.
     pub(super) fn observe(&self, partition: Partition, asked_us: i64, store_now: i64) {
         self.0.clocks.observe(self.store().clock_of(partition), self.env(), asked_us, store_now);
     }
@@ -253,12 +255,12 @@ impl Transactor {
         env::command_id(self.env(), self.now())
     }
 
-    /// For ids that say what came first.
+    /// The values for an id that is greater than every earlier one, so that ids show the order of creation.
     pub(crate) fn rising(&self, fresh: Mint) -> Mint {
         self.0.rising.next(fresh)
     }
 
-    /// How much one read or commit takes whose own limit is this.
+    /// The chunk size of a read or a commit whose own limit is this.
     pub(crate) fn chunk(&self, limit: usize) -> usize {
         limit.min(self.options().chunk_max).max(1)
     }
@@ -285,7 +287,7 @@ impl Transactor {
         &self.0.locks
     }
 
-    /// When something is due.
+    /// The instants at which partitions have something due.
     pub(crate) fn due(&self) -> &DueTimes {
         &self.0.due
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::Transactor;
 use crate::env::BoxFuture;
 
-/// Says that a caller no longer waits for its answer.
+/// A signal that a caller no longer waits for its answer.
 #[derive(Debug, Default)]
 pub(crate) struct CallerGone {
     said: AtomicBool,
@@ -28,18 +28,18 @@ impl CallerGone {
         self.said.load(Ordering::SeqCst)
     }
 
-    /// Waits until it may have been said. One waits at a time.
+    /// Waits until the caller may have gone. Only one task waits at a time.
     pub(crate) async fn heard(&self) {
         self.wake.notified().await;
     }
 }
 
-/// Work that its caller carries out by waiting for it, without a task of its own. A caller that goes away leaves the rest
-/// to a task: the work may have changed something, and what follows from that must happen.
+/// Work that runs in its caller's task while the caller waits for it. If the caller goes away, a task of its own
+/// finishes it: the work may have changed something, and its consequences must follow.
 pub(crate) struct UnderWay<T: Send + 'static> {
     transactor: Transactor,
     work: Option<BoxFuture<'static, T>>,
-    /// Where the work looks whether its caller is gone.
+    /// The signal by which the work learns that its caller is gone.
     gone: Option<Arc<CallerGone>>,
 }
 
@@ -63,7 +63,7 @@ impl<T: Send + 'static> Future for UnderWay<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Taken out meanwhile: work that panics is not carried on.
+        // The work is taken out while it is polled, so that work that panics is not continued by a task.
         let mut work = self.work.take().expect("a future is not polled after its end");
         let polled = work.as_mut().poll(cx);
         if polled.is_pending() {

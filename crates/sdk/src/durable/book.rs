@@ -1,4 +1,5 @@
-//! The journal as one call of a handler knows it: the entries there are, those being recorded, and the waits.
+//! The journal as one call of a handler knows it: the existing entries, those being recorded, and the waits of its
+//! branches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,7 +26,7 @@ use crate::task_error::{TaskError, category};
 pub(crate) struct Steps {
     task: Arc<ClaimedTask>,
     book: Mutex<Book>,
-    /// Held while entries are sent: their numbers follow each other.
+    /// Held while entries are sent, so that their numbers follow each other.
     sending: tokio::sync::Mutex<()>,
     watcher: Option<Arc<dyn Watcher>>,
 }
@@ -43,14 +44,14 @@ struct Book {
     visited: BTreeSet<StepIdentity>,
     /// Completed entries, those of this run included, with the entry that each of them undoes.
     completed: BTreeMap<StepIdentity, Completed>,
-    /// Entries with a key that stand although this run gave them another input.
+    /// Entries with a key that were kept although this run gave them another input.
     changed: BTreeSet<StepIdentity>,
     /// Names without a key whose last call has not ended.
     unfinished: BTreeSet<String>,
     /// Entries on their way, oldest first, and the branches that wait for their numbers. An entry stays until it is
     /// answered: if the branch that sends it is dropped meanwhile, the next one sends it again under the same number.
     queue: VecDeque<(StepEntry, oneshot::Sender<Numbered>)>,
-    /// Bodies that run, and entries that are sent.
+    /// The number of bodies that run and entries that are being sent.
     busy: usize,
     /// Children that branches have spawned and not seen ended.
     children: BTreeSet<ExecutionId>,
@@ -68,30 +69,30 @@ struct Completed {
 /// The number that an entry got, or why it could not be recorded, for each branch that asked.
 type Numbered = Result<u64, Arc<SdkError>>;
 
-/// Something a branch of the handler waits for.
+/// A wait of a branch of the handler.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) what: What,
+    pub(super) what: WaitKind,
     pub(super) waker: Waker,
 }
 
 /// The kind of a wait.
 #[derive(Debug, Clone)]
-pub(super) enum What {
+pub(super) enum WaitKind {
     Sleep { sleep_ms: i64, provider: Option<String> },
     Signal { timeout_ms: Option<i64> },
     Child { execution_id: ExecutionId },
     Question(Asked),
 }
 
-impl What {
+impl WaitKind {
     /// The kind of the entry that the wait ends.
     pub(super) fn kind(&self) -> StepKind {
         match self {
-            What::Sleep { .. } => StepKind::Sleep,
-            What::Signal { .. } => StepKind::Signal,
-            What::Child { .. } => StepKind::Child,
-            What::Question(asked) => asked.kind,
+            WaitKind::Sleep { .. } => StepKind::Sleep,
+            WaitKind::Signal { .. } => StepKind::Signal,
+            WaitKind::Child { .. } => StepKind::Child,
+            WaitKind::Question(asked) => asked.kind,
         }
     }
 }
@@ -126,7 +127,7 @@ impl Drop for OpenChild<'_> {
     }
 }
 
-/// Which call of a step it is; an unkeyed one ends with this.
+/// The identity of a call of a step. Dropping it ends an unkeyed call.
 pub(super) struct Call {
     steps: Arc<Steps>,
     pub(super) identity: StepIdentity,
@@ -169,7 +170,8 @@ impl Steps {
         }
     }
 
-    /// Time passes here only when a test moves it: what is waited for is never slept by.
+    /// Whether the deployment has a test clock, which only a test moves, so that a wait must not be slept by the
+    /// process's clock.
     pub(super) fn on_test_clock(&self) -> bool {
         self.task.client().deployment().test_clock
     }
@@ -182,7 +184,8 @@ impl Steps {
         self.book.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Counts a call when it is made, not when it is first polled: that is the order of the code.
+    /// Counts a call when it is made and not when it is first polled, so that calls are counted in the order of the
+    /// code.
     pub(super) fn call(self: &Arc<Self>, name: &str, key: Option<&str>) -> Result<Call, TaskError> {
         let named = StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence: None };
         named.validate().map_err(TaskError::refused)?;
@@ -211,7 +214,7 @@ impl Steps {
         Ok(Call { steps: self.clone(), identity })
     }
 
-    /// The entry of the journal. The rest of a large journal is read when it is first asked for.
+    /// The entry of the journal. The rest of a large journal is read when it is first needed.
     pub(super) async fn find(&self, identity: &StepIdentity) -> Result<Option<StepView>, TaskError> {
         let complete = self.book().complete;
         if !complete {
@@ -251,9 +254,9 @@ impl Steps {
         Busy(self)
     }
 
-    /// Stores an entry and answers with its number. Entries of parallel steps that wait together share a call.
+    /// Stores an entry and returns its number. Entries of parallel steps that wait together share a call.
     pub(super) async fn record(&self, entry: StepEntry) -> Result<u64, TaskError> {
-        // Refused here and not with the others: entries that share its call are recorded all the same.
+        // An invalid entry is refused here, so that it does not fail the other entries that would share its call.
         entry.validate().map_err(|error| TaskError::new(error.to_string()).category(category::REFUSED))?;
         let _busy = self.busy();
         let (stored, mut answer) = oneshot::channel();
@@ -261,7 +264,8 @@ impl Steps {
         let _turn = self.sending.lock().await;
         loop {
             match answer.try_recv() {
-                // Nothing that the handler would do now counts: it is dropped while it waits here.
+                // The task was released, so nothing that the handler does now would count. It is dropped while it waits
+                // here.
                 Ok(_) if self.is_released() => return std::future::pending().await,
                 Ok(answer) => return answer.map_err(|error| TaskError::of_record(&error)),
                 Err(TryRecvError::Empty) => drop(self.send_queue().await),
@@ -297,7 +301,7 @@ impl Steps {
         answer.map(drop)
     }
 
-    /// Sends what branches that were dropped have left behind.
+    /// Sends entries that dropped branches have left in the queue.
     async fn send_rest(&self) -> Result<(), Arc<SdkError>> {
         let _turn = self.sending.lock().await;
         loop {
@@ -309,7 +313,7 @@ impl Steps {
         }
     }
 
-    /// An entry stands although its input is another one.
+    /// Notes that an entry was kept although its input has changed.
     pub(super) fn note_changed(&self, identity: &StepIdentity) {
         self.book().changed.insert(identity.clone());
     }
@@ -345,8 +349,8 @@ impl Steps {
         Some(self.book().next_number)
     }
 
-    /// A branch waits; it is woken when its entry has ended.
-    pub(super) fn wait(&self, identity: &StepIdentity, what: &What, waker: &Waker) {
+    /// Adds a wait of a branch, which is woken when its entry has ended.
+    pub(super) fn wait(&self, identity: &StepIdentity, what: &WaitKind, waker: &Waker) {
         let waiting = Waiting { what: what.clone(), waker: waker.clone() };
         self.book().waits.insert(identity.clone(), waiting);
     }
@@ -369,7 +373,7 @@ impl Steps {
         self.record(StepEntry { result: Some(JsonText(text)), ..entry(step, StepState::Completed) }).await.map(drop)
     }
 
-    /// A branch no longer waits.
+    /// Removes the wait of a branch.
     pub(super) fn stop_waiting(&self, identity: &StepIdentity) {
         self.book().waits.remove(identity);
     }
@@ -379,13 +383,13 @@ impl Steps {
         self.book().released
     }
 
-    /// Whether every branch of the handler waits: nothing is lost when it is dropped.
+    /// Whether every branch of the handler waits, so that nothing is lost when the handler is dropped.
     pub(super) fn may_park(&self) -> bool {
         let book = self.book();
         book.busy == 0 && !book.waits.is_empty()
     }
 
-    /// Lets go of the task until the first of the waits is over. Says whether it did; otherwise one of them is over
+    /// Gives the task up until the first of the waits is over. Returns whether it did; otherwise one of them is over
     /// already and the handler goes on.
     pub(super) async fn park(&self) -> Result<bool, Arc<SdkError>> {
         self.send_rest().await?;
@@ -406,18 +410,18 @@ impl Steps {
                 let fixed = book.entries.get(step).and_then(|known| known.next_at);
                 let step = step.clone();
                 match &waiting.what {
-                    What::Sleep { sleep_ms, provider } => {
+                    WaitKind::Sleep { sleep_ms, provider } => {
                         let sleep_ms = fixed.is_none().then_some(*sleep_ms);
                         args.sleeps.push(SleepWait { step, until: fixed, sleep_ms, provider: provider.clone() });
                     }
-                    What::Signal { timeout_ms } => {
+                    WaitKind::Signal { timeout_ms } => {
                         let timeout_ms = timeout_ms.filter(|_| fixed.is_none());
                         args.waitpoints.push(SignalWait { step, timeout_at: fixed, timeout_ms });
                     }
-                    What::Child { execution_id } => {
+                    WaitKind::Child { execution_id } => {
                         args.children.push(ChildWait { step, execution_id: *execution_id });
                     }
-                    What::Question(asked) => args.questions.push(StepQuestion {
+                    WaitKind::Question(asked) => args.questions.push(StepQuestion {
                         step,
                         reason: asked.reason,
                         detail: Some(shorten(asked.detail.clone())),
@@ -429,7 +433,7 @@ impl Steps {
             args
         };
         match self.task.end_with_park(args).await.map_err(Arc::new)? {
-            // Where a newer server left the lease with the task, it runs out, and the function is called again.
+            // If a newer server left the lease with the task, the lease runs out, and the function is called again.
             Outcome::Parked { .. } | Outcome::Unknown(_) => Ok(true),
             Outcome::AlreadySatisfied { entries, next_number } => {
                 let mut book = self.book();
@@ -470,13 +474,13 @@ pub(super) fn entry(identity: &StepIdentity, state: StepState) -> StepEntry {
 }
 
 impl TaskError {
-    /// An entry could not be recorded.
+    /// The error of a handler whose entry could not be recorded.
     pub(super) fn of_record(error: &SdkError) -> Self {
         if error.is_lease_lost() {
             return Self::lost();
         }
         match error.code() {
-            // The journal moved under this run: the function starts over with what is there.
+            // Another run has written to the journal, so the function starts over with the present journal.
             Some(Code::JournalConflict) => Self::start_over(),
             Some(Code::JournalFull) => Self::new(error.to_string()).category("journal_full"),
             _ => Self::new(error.to_string()),

@@ -11,8 +11,8 @@ use futures_util::task::AtomicWaker;
 use super::Steps;
 use crate::task_error::TaskError;
 
-/// Runs a handler to its end, or until it waits for something durable. A parked handler is dropped: it is called again,
-/// from its first line, when the first thing it waits for has happened.
+/// Runs a handler to its end, or until all of its branches wait for something durable. Then the handler is parked and
+/// dropped; it is called again, from its first line, when the first of its waits has ended.
 pub(crate) async fn drive<T>(
     steps: &Arc<Steps>,
     handler: impl Future<Output = Result<T, TaskError>>,
@@ -25,7 +25,7 @@ pub(crate) async fn drive<T>(
             woken.task.register(context.waker());
             woken.flag.store(false, Ordering::SeqCst);
             match handler.as_mut().poll(&mut Context::from_waker(&waker)) {
-                // Whatever the handler makes of it: the task is no longer this worker's.
+                // The task no longer belongs to this worker, whatever the handler returns.
                 _ if steps.is_released() => Poll::Ready(Some(Err(TaskError::released()))),
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if steps.may_park() => Poll::Ready(None),
@@ -35,7 +35,8 @@ pub(crate) async fn drive<T>(
         if let Some(ended) = ended.await {
             return ended;
         }
-        // A branch that has only stepped aside for a moment is woken by now: it has work to do before the task is let go.
+        // A branch that has only yielded for a moment is woken by now; it has work to do before the task may be given
+        // up.
         tokio::task::yield_now().await;
         if !woken.flag.load(Ordering::SeqCst)
             && steps.may_park()

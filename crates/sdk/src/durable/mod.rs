@@ -1,8 +1,9 @@
-//! Durable steps: a handler that is called again from its first line finds what it already did in its journal.
+//! Durable steps: a handler that is called again from its first line finds the results of its steps in its journal.
 //!
-//! [`Steps`] is what one call of a handler knows of its journal. `step` runs code once, `wait` waits for an instant, a
-//! signal or a child, `provider` waits for its turn at a provider, `value` brings time and chance, `race` lets branches compete, and `drive` calls the handler and
-//! parks it when every branch of it waits.
+//! [`Steps`] (in `book`) is what one call of a handler knows of its journal. `step` runs code once, `wait` waits for an
+//! instant, a signal or a child, `provider` waits for its turn at a provider, `value` draws the time and random values,
+//! `race` lets branches compete, `drive` calls the handler and parks it when every branch of it waits, and `watcher`
+//! lets tests observe all that.
 
 mod book;
 mod drive;

@@ -1,5 +1,5 @@
-//! Calls to a provider that allows so many: a call waits for its turn, under the lease for a short time, parked for a
-//! long one, and tells afterwards what it really cost.
+//! Calls to a provider with limits: a call waits for its turn, under the lease for a short time, parked for a long one,
+//! and reports its real cost afterwards.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ff_core::provider::ProviderCost;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::book::{Steps, What, entry};
+use super::book::{Steps, WaitKind, entry};
 use super::step::{failure_of, result_of};
 use super::wait::{SHORT_SLEEP, milliseconds};
 use crate::task::ClaimedTask;
@@ -33,7 +33,7 @@ impl<T> Metered<T> {
     }
 }
 
-/// A call to a provider that wants to be made. Awaiting it waits for its turn.
+/// A planned call to a provider. Awaiting it waits for its turn.
 #[must_use = "a call waits for its turn when it is awaited, or made by `step`"]
 pub struct Acquire {
     steps: Arc<Steps>,
@@ -60,14 +60,15 @@ impl Acquire {
         self
     }
 
-    /// How long the call may take: after that another one may be made in its stead. Ten minutes when not said.
+    /// How long the call may take; after that its place among the calls at once is free for another. Ten minutes by
+    /// default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Waits for its turn, makes the call as a step of this name, and settles what it really cost. If the provider says
-    /// that it was too much ([`TaskError::throttled`]), everybody is told, and the call waits for its next turn.
+    /// Waits for its turn, makes the call as a step of this name, and settles its real cost. If the provider throttles
+    /// it ([`TaskError::throttled`]), the provider is closed for all callers, and the call waits for its next turn.
     ///
     /// ```no_run
     /// # async fn ask() -> Result<(String, u64), flowfabric::TaskError> { Ok((String::new(), 7)) }
@@ -125,7 +126,7 @@ impl Acquire {
         })
     }
 
-    /// Waits until the provider lets the call through. `naps` counts the waits of one run of the function, which are entries
+    /// Waits until the provider admits the call. `naps` counts the waits of one run of the function, which are entries
     /// of its journal.
     async fn turn(&self, identity: &StepIdentity, naps: &mut u32) -> Result<Permit, TaskError> {
         let task = self.steps.task();
@@ -156,7 +157,7 @@ impl Acquire {
             let name = format!("wait for {}", self.provider);
             let nap = self.steps.call(&name, Some(&format!("{key} {naps}")))?;
             *naps += 1;
-            let what = What::Sleep { sleep_ms: acquired.wait_ms, provider: Some(self.provider.clone()) };
+            let what = WaitKind::Sleep { sleep_ms: acquired.wait_ms, provider: Some(self.provider.clone()) };
             self.steps.until_ended(&nap, what).await?;
         }
     }
@@ -191,20 +192,20 @@ impl std::fmt::Debug for Acquire {
     }
 }
 
-/// The right to make one call. One that is dropped counts until its time is up.
+/// The right to make one call. A permit that is dropped counts until its time is up.
 #[derive(Debug)]
 #[must_use = "a call that is not settled counts until its time is up"]
 pub struct Permit {
     task: Arc<ClaimedTask>,
     provider: String,
-    /// Empty where an earlier run of the function has settled it.
+    /// Empty if an earlier run of the function has settled it.
     key: String,
-    /// The entry that says so to the next run.
+    /// The journal entry that tells the next run that the call was settled.
     marks: Option<(Arc<Steps>, StepIdentity)>,
 }
 
 impl Permit {
-    /// The call was made and cost this many tokens.
+    /// Reports that the call was made and cost this many tokens.
     pub async fn settle(self, tokens: u64) -> Result<(), TaskError> {
         if self.key.is_empty() {
             return Ok(());
@@ -219,12 +220,12 @@ impl Permit {
         }
     }
 
-    /// The call was not made.
+    /// Reports that the call was not made.
     pub async fn release(self) -> Result<(), TaskError> {
         self.report(ProviderCost { requests: 0, ..Default::default() }).await
     }
 
-    /// The provider said that it was too much: it gets no calls before that time, and fewer afterwards.
+    /// Reports that the provider throttled the call: it gets no calls before that time, and fewer afterwards.
     pub async fn throttled(self, retry_after: Option<Duration>) -> Result<(), TaskError> {
         let args = throttle_provider::Args {
             name: self.provider.clone(),

@@ -1,4 +1,4 @@
-//! Branches that run beside each other: all of them are waited for, or the first.
+//! Branches that run in parallel: a join waits for all of them, a race for the first.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use crate::task_error::TaskError;
 
 type Branch<'a, T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send + 'a>>;
 
-/// Waits for all branches. If some fail, the failure is that of the first of them in their order, so that it is the same
-/// whenever the function is called again.
+/// Waits for all branches. If some fail, the result is the failure of the first of them in their order, so that it is
+/// the same whenever the function is called again.
 ///
 /// The branches are begun here and not when the future is polled: their calls are counted in the order of the code, and the
 /// iterator is not kept over an await.
@@ -33,7 +33,7 @@ where
     Box::pin(async { futures_util::future::join_all(branches).await.into_iter().collect() })
 }
 
-/// Branches of which the first to end decides; awaiting it answers with the winner's place and result.
+/// Branches of which the first to end wins; awaiting it returns the winner's position and result.
 ///
 /// The winner is recorded under the race's name, so that it is the same one whenever the function is called again.
 #[must_use = "a race does nothing until it is awaited"]
@@ -87,7 +87,7 @@ impl<'a, T> Race<'a, T> {
                 let reason = format!("race {:?} was won by branch {}, which it has not", self.name, finish.winner);
                 return Err(TaskError::new(reason).category("journal_mismatch"));
             };
-            // The others are never polled: they spawn nothing and wait for nothing.
+            // The other branches are never polled, so they spawn nothing and wait for nothing.
             let result = winner.as_mut().await;
             cancel(&self.steps, &self.name, finish.losers).await?;
             return result.map(|value| (finish.winner, value));
@@ -109,7 +109,7 @@ impl<'a, T> Race<'a, T> {
         }
         let open = self.steps.open_children();
         self.branches.clear();
-        // Children that are not open any more were the losers'.
+        // The children that the drop of the losers has closed were the losers'.
         let left = self.steps.open_children();
         let losers = open.difference(&left).filter(|_| self.cancels).copied().collect();
         let finish = Finish { winner, losers };
@@ -119,7 +119,7 @@ impl<'a, T> Race<'a, T> {
     }
 }
 
-/// Cancels the losers' children in a step of its own, so that it is done once and survives a crash.
+/// Cancels the losers' children in a step, so that it is done once and survives a crash.
 async fn cancel(steps: &Arc<Steps>, name: &str, losers: Vec<ExecutionId>) -> Result<(), TaskError> {
     if losers.is_empty() {
         return Ok(());

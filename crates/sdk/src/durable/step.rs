@@ -67,7 +67,7 @@ impl Retry {
     }
 }
 
-/// A step about to run; awaiting it runs it, or brings back what it did before.
+/// A step about to run; awaiting it runs it, or returns its recorded result.
 #[must_use = "a step does nothing until it is awaited"]
 pub struct Step<'a, F> {
     steps: Arc<Steps>,
@@ -108,8 +108,8 @@ impl<F> Step<'_, F> {
         self
     }
 
-    /// The input that the body works on. If it is different when the entry is found again, the code has changed under
-    /// it.
+    /// The input that the body works on. If it differs from the recorded one when the entry is found again, the program
+    /// has changed.
     pub fn input(mut self, input: &(impl Serialize + ?Sized)) -> Self {
         use sha2::Digest as _;
         let text = serde_json::to_vec(input).unwrap_or_default();
@@ -118,8 +118,8 @@ impl<F> Step<'_, F> {
         self
     }
 
-    /// The body has an effect that must not happen twice: its beginning is recorded before it runs, and when it is not
-    /// known whether the effect happened, this decides.
+    /// The body has an effect that must not happen twice: its beginning is recorded before it runs. `on_doubt` decides
+    /// what happens if it is not known whether the effect happened.
     pub fn once(mut self, on_doubt: OnDoubt) -> Self {
         self.once = Some(on_doubt);
         self
@@ -183,7 +183,7 @@ where
             return self.run_body(&call.identity, 0).await;
         };
         if known.state.is_ended() && changed(&known, StepKind::Step, hash).is_some() {
-            // Under a key the program has said beforehand what this means.
+            // For a step with a key the program has said beforehand what another input means.
             match self.on_change {
                 OnChange::Keep => self.steps.note_changed(&call.identity),
                 OnChange::RunAgain => return self.run_body(&call.identity, 0).await,
@@ -241,7 +241,8 @@ where
             }
             let (category, message) = failure.in_words();
             let failed = StepEntry {
-                // A category that cannot be recorded is refused with the attempt's end; what went wrong is kept.
+                // An invalid category cannot be recorded, and is refused at the end of the attempt; the message is
+                // kept.
                 category: Some(category).filter(|category| ff_core::text::label("category", category).is_ok()),
                 message: Some(shorten(message)),
                 ..self.entry(identity, StepState::Failed, before + tried)
@@ -291,7 +292,7 @@ where
         }
     }
 
-    /// It is not known whether a `once` body happened. This returns when the body is to run.
+    /// Handles a `once` step of which it is not known whether it happened. Returns if the body is to run.
     async fn doubt(&self, identity: &StepIdentity) -> Result<(), TaskError> {
         let doubt = format!("nobody knows whether step {} happened", identity.label());
         match self.once.unwrap_or_default() {
@@ -325,7 +326,7 @@ pub(super) fn result_of<T: DeserializeOwned>(known: &StepView) -> Result<T, Task
 pub(super) fn failure_of(identity: &StepIdentity, known: &StepView) -> TaskError {
     let reason = known.message.clone().unwrap_or_else(|| format!("step {} failed", identity.label()));
     let category = known.category.clone().unwrap_or_default();
-    // A step that failed because it is not known whether it happened does not run again by itself.
+    // A step that failed in doubt does not run again by itself.
     let in_doubt = category == IN_DOUBT;
     let failure = TaskError::new(reason).category(category);
     if in_doubt { failure } else { failure.caused_by(identity.clone()) }

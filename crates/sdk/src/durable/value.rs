@@ -1,4 +1,4 @@
-//! Time and chance, the same whenever the function is called again.
+//! Time and random values that are the same whenever the function is called again.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Steps {
     }
 }
 
-/// A drawn value has no entry: the identity only tells one draw from another.
+/// The identity of a drawn value. It has no entry in the journal; the identity only tells one draw from another.
 fn drawn(name: &str, key: Option<&str>) -> StepIdentity {
     StepIdentity { name: name.to_owned(), key: key.map(str::to_owned), occurrence: None }
 }

@@ -16,7 +16,7 @@ use ff_core::suspension::SuspendReason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::book::{Asked, Call, Steps, What, entry};
+use super::book::{Asked, Call, Steps, WaitKind, entry};
 use super::watcher::Moment;
 use crate::submit::Submission;
 use crate::task_error::TaskError;
@@ -27,7 +27,7 @@ pub(super) const SHORT_SLEEP: Duration = Duration::from_secs(5);
 type Waited<T> = Pin<Box<dyn Future<Output = Result<T, TaskError>> + Send>>;
 
 impl Steps {
-    /// Sleeps; a long sleep lets go of the task.
+    /// Sleeps; for a long sleep the task is given up.
     pub(crate) fn sleep(self: &Arc<Self>, name: &str, time: Duration) -> Waited<()> {
         let steps = self.clone();
         let call = self.call(name, None);
@@ -40,7 +40,7 @@ impl Steps {
                 let over = StepEntry { kind: Some(StepKind::Sleep), ..entry(&call.identity, StepState::Completed) };
                 return steps.record(over).await.map(drop);
             }
-            steps.until_ended(&call, What::Sleep { sleep_ms: milliseconds(time), provider: None }).await.map(drop)
+            steps.until_ended(&call, WaitKind::Sleep { sleep_ms: milliseconds(time), provider: None }).await.map(drop)
         })
     }
 
@@ -49,7 +49,7 @@ impl Steps {
     pub(super) async fn ask(self: &Arc<Self>, identity: &StepIdentity, asked: Asked) -> Infallible {
         self.asked(identity, &asked.detail);
         let _leaves = Leaves { steps: self, identity };
-        let what = What::Question(asked);
+        let what = WaitKind::Question(asked);
         poll_fn(|context| {
             self.wait(identity, &what, context.waker());
             Poll::Pending
@@ -57,8 +57,8 @@ impl Steps {
         .await
     }
 
-    /// The entry of the journal, if the program still takes it for the same. Under a counted identity another kind or
-    /// input means that the code has changed under it, and a person is asked.
+    /// The entry of the journal, if its kind and input are those of the program. If they differ for a counted identity,
+    /// the program has changed, and a person is asked.
     pub(super) async fn find_same(
         self: &Arc<Self>,
         identity: &StepIdentity,
@@ -85,8 +85,8 @@ impl Steps {
         Ok(self.find_same(identity, kind, None).await?.filter(|known| known.state.is_ended()))
     }
 
-    /// Waits until the journal says that an entry has ended. An entry that failed is an error.
-    pub(super) async fn until_ended(self: &Arc<Self>, call: &Call, what: What) -> Result<StepView, TaskError> {
+    /// Waits until an entry of the journal has ended. An entry that failed is an error.
+    pub(super) async fn until_ended(self: &Arc<Self>, call: &Call, what: WaitKind) -> Result<StepView, TaskError> {
         let identity = &call.identity;
         let ended = match self.ended(identity, what.kind()).await? {
             Some(ended) => ended,
@@ -108,15 +108,15 @@ impl Steps {
         }
         let said = ended.message.filter(|message| !message.is_empty());
         let reason = said.unwrap_or_else(|| match what {
-            What::Signal { .. } => format!("no signal {:?} came in time", identity.name),
-            What::Child { .. } => format!("child {:?} did not succeed", identity.name),
-            What::Sleep { .. } | What::Question(_) => format!("wait {:?} was broken off", identity.name),
+            WaitKind::Signal { .. } => format!("no signal {:?} came in time", identity.name),
+            WaitKind::Child { .. } => format!("child {:?} did not succeed", identity.name),
+            WaitKind::Sleep { .. } | WaitKind::Question(_) => format!("wait {:?} was broken off", identity.name),
         });
         Err(TaskError::new(reason).category(ended.category.unwrap_or_default()))
     }
 }
 
-/// The part of an entry that is not as the program has it now.
+/// The part of an entry that differs from the program, if any.
 pub(super) fn changed(known: &StepView, kind: StepKind, input_hash: Option<&str>) -> Option<&'static str> {
     if known.kind != kind {
         return Some("kind");
@@ -125,7 +125,7 @@ pub(super) fn changed(known: &StepView, kind: StepKind, input_hash: Option<&str>
     recorded.zip(input_hash).is_some_and(|(recorded, now)| recorded != now).then_some("input")
 }
 
-/// A branch that is dropped no longer waits.
+/// Removes the wait of a branch when the branch is dropped.
 struct Leaves<'s> {
     steps: &'s Steps,
     identity: &'s StepIdentity,
@@ -137,14 +137,14 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// A wait for a signal, whose payload it answers with.
+/// A wait for a signal; awaiting it returns the signal's payload.
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct SignalWait<T> {
     steps: Arc<Steps>,
     name: String,
     key: Option<String>,
     timeout: Option<Duration>,
-    /// Which wait it is, where that was decided with its waitpoint.
+    /// The identity of the wait, if its waitpoint was opened before.
     call: Option<Call>,
     payload: PhantomData<fn() -> T>,
 }
@@ -166,8 +166,7 @@ impl<T> SignalWait<T> {
         self
     }
 
-    /// Opens the place where the signal arrives before it is waited for, so that its id and token can be given to a
-    /// sender.
+    /// Opens the waitpoint before the function waits for the signal, so that its id and token can be given to a sender.
     pub(crate) async fn open(self) -> Result<Waitpoint<T>, TaskError> {
         let call = self.steps.call(&self.name, self.key.as_deref())?;
         let task = self.steps.task();
@@ -194,7 +193,7 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
     fn into_future(self) -> Self::IntoFuture {
         let call = self.call.map_or_else(|| self.steps.call(&self.name, self.key.as_deref()), Ok);
         Box::pin(async move {
-            let what = What::Signal { timeout_ms: self.timeout.map(milliseconds) };
+            let what = WaitKind::Signal { timeout_ms: self.timeout.map(milliseconds) };
             let ended = self.steps.until_ended(&call?, what).await?;
             let bytes: &[u8] = ended.result.as_ref().map_or(b"null", |content| &content.bytes);
             serde_json::from_slice(bytes).map_err(|error| {
@@ -211,7 +210,7 @@ impl<T> std::fmt::Debug for SignalWait<T> {
     }
 }
 
-/// A place where a signal arrives, open before the function waits there: a signal that comes meanwhile is kept.
+/// A waitpoint that is open before the function waits there: a signal that comes meanwhile is kept.
 #[derive(Debug)]
 pub struct Waitpoint<T> {
     id: WaitpointId,
@@ -236,7 +235,7 @@ impl<T> Waitpoint<T> {
     }
 }
 
-/// A child execution; awaiting it spawns it once, waits for its end and answers with its result.
+/// A child execution; awaiting it spawns it once, waits for its end and returns its result.
 #[must_use = "a child does nothing until it is awaited"]
 pub struct ChildCall<T> {
     steps: Arc<Steps>,
@@ -267,7 +266,7 @@ impl<T> ChildCall<T> {
         self
     }
 
-    /// Says more about the child: its lane, priority, policy, tags.
+    /// Sets more of the child: its lane, priority, policy, tags.
     pub fn with(mut self, change: impl FnOnce(Submission) -> Submission) -> Self {
         self.submission = change(self.submission);
         self
@@ -290,7 +289,7 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
                 let _spawning = self.steps.busy();
                 self.submission.with(|args| args.execution_id = Some(child)).send().await?;
             }
-            let ended = self.steps.until_ended(&call, What::Child { execution_id: child }).await?;
+            let ended = self.steps.until_ended(&call, WaitKind::Child { execution_id: child }).await?;
             drop(open);
             if let Some(content) = &ended.result {
                 // A fork has the results of its origin's children in its own journal.

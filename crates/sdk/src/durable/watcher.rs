@@ -1,4 +1,4 @@
-//! Where a test may look into a function, hold it up or break it.
+//! Hooks by which a test observes a function, holds it up or breaks it.
 
 use ff_core::journal::{StepIdentity, StepView};
 use futures_util::future::BoxFuture;
@@ -8,7 +8,7 @@ use crate::task_error::TaskError;
 /// A moment in the life of a step or a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
-    /// The body is about to run. That a `once` step begins is recorded.
+    /// The body is about to run. The beginning of a `once` step has been recorded.
     BeforeBody,
     /// The body has ended, and nothing of it is recorded.
     AfterBody,
@@ -18,7 +18,7 @@ pub enum Moment {
     BeforeWait,
 }
 
-/// Follows the functions of a worker. Programs have none.
+/// Observes the functions of a worker; used by tests only.
 pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// The journal that a function begins with, instead of the one its claim brought.
     fn journal(&self) -> Option<Vec<StepView>> {
@@ -31,6 +31,7 @@ pub(crate) trait Watcher: std::fmt::Debug + Send + Sync {
     /// A person is asked about a step, because the code has changed under it or it is not known whether it happened.
     fn asked(&self, _step: &StepIdentity, _why: &str) {}
 
-    /// A step has come to a moment. An error is the step's; a future that does not end holds the function there.
+    /// A step has come to a moment. A returned error becomes the step's; a future that does not end holds the function
+    /// there.
     fn reached<'a>(&'a self, moment: Moment, step: &'a StepIdentity) -> BoxFuture<'a, Result<(), TaskError>>;
 }

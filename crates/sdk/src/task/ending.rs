@@ -1,4 +1,4 @@
-//! The ways out of a task.
+//! The ways to end a task: complete, fail, cancel, or give it up until something happens.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl ClaimedTask {
         self.or_fail(self.end::<Complete>(args).await).await
     }
 
-    /// Ends the attempt in failure. The policy decides by the category whether there is another.
+    /// Ends the attempt in failure. The policy decides by the category whether there is another attempt.
     pub async fn fail(self, reason: impl Into<String>, category: impl Into<String>) -> Result<FailOutcome> {
         self.or_fail(self.end_with_failure(reason.into(), category.into(), None, RunAgain::default()).await).await
     }
@@ -79,12 +79,12 @@ impl ClaimedTask {
         self.or_fail(self.end_with_cancellation(reason.into()).await).await
     }
 
-    /// Lets go; the same attempt continues after this time.
+    /// Gives the task up; the same attempt continues after this time.
     pub async fn delay_execution(self, delay: Duration) -> Result<DelayOutcome> {
         self.or_fail(self.end_with_delay(delay).await).await
     }
 
-    /// Lets go; the same attempt continues at or after this instant, in milliseconds since the epoch.
+    /// Gives the task up; the same attempt continues at or after this instant, in milliseconds since the epoch.
     pub async fn delay_execution_until(self, instant_ms: i64) -> Result<DelayOutcome> {
         let args = delay::Args {
             execution_id: self.execution_id(),
@@ -97,8 +97,8 @@ impl ClaimedTask {
         self.or_fail(self.end::<Delay>(args).await).await
     }
 
-    /// Asks a person about a step and lets go; the same attempt continues when the answer is recorded. The question follows
-    /// this number of the journal.
+    /// Asks a person about a step and gives the task up; the same attempt continues when the answer is recorded.
+    /// `first_number` is the number of the next entry of the journal.
     pub async fn ask(self, first_number: u64, question: StepQuestion) -> Result<()> {
         let args = park::Args {
             execution_id: self.execution_id(),
@@ -113,7 +113,7 @@ impl ClaimedTask {
         self.or_fail(self.end_with_park(args).await).await.map(drop)
     }
 
-    /// Lets go; the same attempt continues when the children it spawned have ended, whatever their outcome.
+    /// Gives the task up; the same attempt continues when the children it spawned have ended, whatever their outcome.
     pub async fn move_to_waiting_children(self) -> Result<WaitChildrenOutcome> {
         self.or_fail(self.end_with_children().await).await
     }
@@ -121,8 +121,8 @@ impl ClaimedTask {
 
 /// Endings by reference, for a runtime that has lent the task to a handler.
 impl ClaimedTask {
-    /// Takes note of an ending, so that the drop of the task is no surprise. Where the worker takes the tasks that come, the
-    /// next one comes with the answer.
+    /// Ends the task and notes that it has ended, so that dropping it is no surprise. If a loop takes the worker's
+    /// tasks, the next one comes with the answer.
     pub(super) async fn end<O: Ending>(&self, args: O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
@@ -135,7 +135,7 @@ impl ClaimedTask {
         ended
     }
 
-    /// Takes note of an ending that goes in a call of its own.
+    /// The same in a call of its own.
     async fn end_alone<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
@@ -145,7 +145,7 @@ impl ClaimedTask {
         ended
     }
 
-    /// Lets go of tasks that have not begun; they continue elsewhere in the same attempt.
+    /// Hands back tasks that have not begun; they continue elsewhere in the same attempt.
     pub(crate) async fn hand_back_all(tasks: Vec<ClaimedTask>) {
         for task in tasks {
             if let Err(error) = task.end_alone::<Delay>(task.delay_args(Duration::ZERO)).await {
@@ -154,8 +154,8 @@ impl ClaimedTask {
         }
     }
 
-    /// Fails the attempt whose ending was refused for its content. Without that its work would be done again and again,
-    /// whenever its lease has run out, and the policy would not be asked.
+    /// Fails the attempt whose ending was refused for its content. Otherwise the work would be done again and again,
+    /// whenever the lease has run out, and the policy would never apply.
     pub(super) async fn or_fail<T>(&self, ended: Result<T>) -> Result<T> {
         let error = match ended {
             Err(error) if error.refuses_content() => error,
@@ -231,7 +231,7 @@ impl ClaimedTask {
         }
     }
 
-    /// Lets go until the first of several waits is over, unless one is already: then the task stays in hand.
+    /// Gives the task up until the first of several waits is over. If one is over already, the task stays in hand.
     pub(crate) async fn end_with_park(&self, args: park::Args) -> Result<park::Outcome> {
         // The handler has nothing left to do: it is dropped as soon as the task is parked.
         let parked = match self.place() {
@@ -282,7 +282,7 @@ pub(crate) struct RunAgain {
     pub(crate) first_number: Option<u64>,
 }
 
-/// A reason that fits: its beginning says the most.
+/// Shortens a reason to its beginning, which says the most.
 pub(crate) fn shorten(mut reason: String) -> String {
     reason.retain(|letter| letter != '\0');
     if reason.is_empty() {

@@ -1,4 +1,4 @@
-//! Endings that go out with a claim: their place passes to the task that comes back.
+//! Endings that go out in an exchange: their permit passes to the task that comes back.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::error::{Result, SdkError};
 
 /// An operation that is also a part of exchanges.
 pub(crate) trait Ending: Operation {
-    /// The part that does the same.
+    /// The part of an exchange that does the same as this operation.
     fn part(args: Self::Args) -> ExchangeEnding;
     /// The arguments of such a part.
     fn args(part: ExchangeEnding) -> Option<Self::Args>;
@@ -79,23 +79,24 @@ impl Ending for Suspend {
 }
 
 impl ClaimedTask {
-    /// A handler works with the task from now on, or does not any more.
+    /// Notes that a handler works with the task from now on, or no longer does.
     pub(crate) fn set_lent(&self, lent: bool) {
         self.lent.store(lent, Ordering::Relaxed);
     }
 
-    /// The place of the task, if it is free as soon as the task has ended, and the worker takes the next one for it.
+    /// The permit of the task, if it is free as soon as the task has ended and the worker takes another task for it.
     pub(super) fn place_to_pass_on(&self) -> Option<OwnedSemaphorePermit> {
         if self.lent.load(Ordering::Relaxed) { None } else { self.place() }
     }
 
-    /// The place of the task, whether or not a handler works with the task.
+    /// The permit of the task, whether or not a handler works with the task.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         let exchanges = self.core.holder.exchanges_endings();
         exchanges.then(|| self.permit.lock().expect("no holder of this lock panics").take()).flatten()
     }
 
-    /// Ends the task in an exchange, or by itself if an exchange cannot. The place comes back with a task that stays.
+    /// Ends the task in an exchange, or by itself if an exchange cannot. A task that stays in hand gets its permit
+    /// back.
     pub(super) async fn exchange<O: Ending>(&self, args: O::Args, place: OwnedSemaphorePermit) -> Result<O::Outcome>
     where
         Engine: Serves<O>,

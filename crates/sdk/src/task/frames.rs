@@ -55,7 +55,7 @@ impl Frame {
         Ok(Self::json("summary", patch)?.mode(FrameMode::Summary))
     }
 
-    /// How it is kept.
+    /// Sets how the frame is kept.
     pub fn mode(mut self, mode: FrameMode) -> Self {
         self.0.mode = Some(mode);
         self
@@ -93,7 +93,8 @@ impl Core {
         let mut args =
             Args { execution_id: self.task.execution_id, fence: self.task.fence, first_sequence: *next, frames };
         let mut appended = self.call::<AppendFrames>(args.clone()).await;
-        // An earlier append that was given up may have been stored all the same; these frames then follow it.
+        // An earlier append whose caller gave up may have been stored all the same, so these frames are numbered after
+        // it.
         if let Err(SdkError::Refused(error)) = &appended
             && error.code == Code::Invalid
             && let Some(stored) = error.details.get("next_sequence").and_then(serde_json::Value::as_u64)
@@ -137,13 +138,14 @@ impl FrameWriter {
         Self { frames, sending: tokio::spawn(send_all(core, waiting)) }
     }
 
-    /// Hands over a frame. It is stored soon; [`finish`](FrameWriter::finish) says when all are, and what went wrong.
+    /// Queues a frame to be stored soon. [`finish`](FrameWriter::finish) waits until all are stored, and reports
+    /// errors.
     pub async fn write(&self, frame: Frame) -> Result<()> {
         let ended = |_| SdkError::Unreachable("the stream takes no more frames; finish says why".into());
         self.frames.send(frame).await.map_err(ended)
     }
 
-    /// Waits until everything is stored; answers how many frames were.
+    /// Waits until everything is stored; returns how many frames were.
     pub async fn finish(self) -> Result<u64> {
         drop(self.frames);
         match self.sending.await {

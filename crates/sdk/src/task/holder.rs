@@ -1,4 +1,5 @@
-//! The parts of a worker that its tasks use. The worker is built on tasks, so it comes in from above.
+//! The parts of a worker that its tasks use, as a trait: the module `worker` is built on `task`, so `task` must not
+//! know it.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ pub(crate) trait Holder: Send + Sync {
     /// The leases it renews.
     fn leases(&self) -> &Leases;
 
-    /// Whether an ending may bring the next task.
+    /// Whether endings go out in exchanges, which bring the next task.
     fn exchanges_endings(&self) -> bool;
 
-    /// Ends a task together with others that end now, and gives its place to the next.
+    /// Ends a task together with others that end now, and passes its permit to the next.
     fn exchange(
         self: Arc<Self>,
         ending: ExchangeEnding,
@@ -29,12 +30,12 @@ pub(crate) trait Holder: Send + Sync {
     ) -> BoxFuture<'static, Result<Exchanged>>;
 }
 
-/// The outcome of an ending. The place is there if the task may still need it.
+/// The outcome of an ending in an exchange. The permit is present if the task may still need it.
 pub(crate) enum Exchanged {
-    /// Its answer, or what it was refused for.
+    /// The answer or the refusal.
     Answered(ExchangeEnded, Option<OwnedSemaphorePermit>),
-    /// It has to be sent by itself.
+    /// The ending has to be sent in a call of its own.
     Alone(ExchangeEnding, OwnedSemaphorePermit),
-    /// It is not known whether it took effect.
+    /// It is not known whether the ending took effect.
     Lost(SdkError),
 }

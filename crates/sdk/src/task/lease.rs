@@ -1,4 +1,4 @@
-//! The leases a worker holds, and what it knows of each.
+//! The leases that a worker holds, and what this process knows of each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,7 @@ impl Lease {
         Renewal { execution_id: self.execution_id, fence: self.fence, lease_ttl_ms: None }
     }
 
-    /// Takes note of a renewal that was asked for at some moment.
+    /// Records the outcome of a renewal that was requested at this moment.
     pub(crate) fn note(&self, outcome: &RenewalOutcome, asked_at: Instant) {
         match outcome {
             RenewalOutcome::Renewed { .. } => {
@@ -55,7 +55,7 @@ impl Lease {
         }
     }
 
-    /// Takes note of a renewal without an answer. A lease whose time is up meanwhile is lost.
+    /// Records a renewal without an answer. A lease whose time is up by now is lost.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if *self.until.lock().expect("no holder of this lock panics") <= Instant::now() {
@@ -91,7 +91,7 @@ impl Lease {
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     by_id: Mutex<BTreeMap<LeaseId, Arc<Lease>>>,
-    /// Told whenever one is let go.
+    /// Notified whenever a lease is removed.
     let_go: Notify,
 }
 
@@ -110,7 +110,7 @@ impl Leases {
         self.by_id().values().filter(|lease| lease.loss().is_none()).cloned().collect()
     }
 
-    /// Ends when none is held.
+    /// Returns when no lease is held.
     pub(crate) async fn none_left(&self) {
         loop {
             let let_go = self.let_go.notified();

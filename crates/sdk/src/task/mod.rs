@@ -1,4 +1,4 @@
-//! A task in hand: what was claimed, and everything its holder may do with it.
+//! A task in hand: the claimed execution, and everything that its holder may do with it.
 
 mod ending;
 mod exchanged;
@@ -46,16 +46,16 @@ use crate::submit::{ChildNames, Submission};
 /// A claimed task with its lease and its permit; only a [`FlowFabricWorker`](crate::FlowFabricWorker) makes one.
 ///
 /// The lease is renewed in the background until the task ends or is dropped. Methods that end it consume it; their
-/// answer is the one true one, also when an earlier answer was lost. A task that is dropped without an ending is not
-/// renewed any more, and runs elsewhere when its lease has run out.
+/// answer is the right one even if an earlier answer was lost. A task that is dropped without an ending is not renewed
+/// any more, and runs elsewhere when its lease has run out.
 #[derive(Debug)]
 pub struct ClaimedTask {
     core: Arc<Core>,
-    /// Given back when the task is gone, unless an exchange has given it to the next task.
+    /// Returned when the task is dropped, unless an exchange has passed it to the next task.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
-    /// A handler works with it. Its place is taken until the handler has returned, whatever became of the task.
+    /// A handler works with it. Its permit is in use until the handler has returned, even if the task has ended.
     lent: AtomicBool,
-    /// An ending was acknowledged, so the drop is no surprise.
+    /// An ending was acknowledged, so dropping the task is no surprise.
     ended: AtomicBool,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct Core {
     lease: Arc<Lease>,
     /// The number of the next frame. Held while frames are appended: their order is that of their numbers.
     next_frame: tokio::sync::Mutex<u64>,
-    /// Names the children that the handler did not name.
+    /// Makes names for children that the handler did not name.
     children: Arc<ChildNames>,
-    /// Numbers what was spent, so that each has a key of its own under the lease.
+    /// Counts the reservations, so that each has a key of its own under the lease.
     spends: AtomicU64,
     span: tracing::Span,
 }
@@ -86,7 +86,7 @@ impl ClaimedTask {
         let lease = Lease::new(task.execution_id, task.fence, ttl);
         holder.leases().add(lease.clone());
         let next_frame = tokio::sync::Mutex::new(task.next_frame_sequence);
-        // Of its own: the call that brought the task ends long before it.
+        // A span without a parent, because the call that brought the task ends long before the task.
         let span = tracing::info_span!(
             parent: None,
             "task",
@@ -223,13 +223,14 @@ impl ClaimedTask {
         &self.core.task
     }
 
-    /// Appends entries to the journal of the task, from this number on. A repeat with the same number is the same.
+    /// Appends entries to the journal of the task, from this number on. A repeat with the same numbers and entries has
+    /// no second effect.
     pub async fn record_steps(&self, first_number: u64, entries: Vec<StepEntry>) -> Result<record_steps::Outcome> {
         let (execution_id, fence) = (self.execution_id(), self.fence());
         self.call::<RecordSteps>(record_steps::Args { execution_id, fence, first_number, entries }).await
     }
 
-    /// A page of the task's journal behind a number, for the rest of one that was too large for the claim.
+    /// A page of the task's journal after a number, for the rest of a journal that was too large for the claim.
     pub async fn list_steps(&self, after: u64) -> Result<list_steps::Outcome> {
         let execution_id = self.execution_id();
         let limit = Some(ff_core::limits::PAGE_MAX);
@@ -258,7 +259,7 @@ impl ClaimedTask {
 
 /// The lease.
 impl ClaimedTask {
-    /// Fires when the lease is lost or the execution cancelled: the work is for nothing from then on.
+    /// Fires when the lease is lost or the execution cancelled: the result of the work would be refused from then on.
     pub fn cancellation(&self) -> &CancellationToken {
         self.core.lease.lost()
     }
@@ -278,7 +279,7 @@ impl ClaimedTask {
         self.core.lease.failures()
     }
 
-    /// The span of this task: what a handler logs inside of it says which execution, attempt and lease it is about.
+    /// The span of this task: log lines inside of it carry the execution, attempt and lease.
     pub fn span(&self) -> &tracing::Span {
         &self.core.span
     }
@@ -299,9 +300,9 @@ impl ClaimedTask {
     }
 }
 
-/// While it runs.
+/// Calls while the task runs.
 impl ClaimedTask {
-    /// Says how far the work is.
+    /// Reports how far the work is.
     pub async fn update_progress(&self, pct: u8, message: impl Into<String>) -> Result<()> {
         let args = progress::Args {
             execution_id: self.execution_id(),
@@ -312,8 +313,8 @@ impl ClaimedTask {
         self.core.call::<Progress>(args).await.map(drop)
     }
 
-    /// Charges what was spent to the execution's budgets; each answers for itself, by name. With a key, the same
-    /// report of this execution counts once however often it is made.
+    /// Charges spent amounts to the execution's budgets; returns the answer of each, by name. With a key, a report of
+    /// this execution counts once however often it is repeated.
     pub async fn report_usage(
         &self,
         usage: impl IntoIterator<Item = (&str, i64)>,
@@ -329,7 +330,7 @@ impl ClaimedTask {
         Ok(self.core.call::<ReportUsage>(args).await?.budgets)
     }
 
-    /// Charges what was spent to one of the execution's budgets only, by its name.
+    /// Charges spent amounts to one of the execution's budgets only, by its name.
     pub async fn report_usage_to(
         &self,
         budget: impl Into<String>,
@@ -381,8 +382,8 @@ impl ClaimedTask {
     /// [`move_to_waiting_children`](ClaimedTask::move_to_waiting_children).
     ///
     /// Work that runs again, after a crash, a failure or a parting, finds the children it spawned before: the n-th
-    /// child with some content is the same child in every run, until the execution is replayed. A child that must be
-    /// another one each time takes a name of its own, see [`child_key`](Submission::child_key).
+    /// child with some content is the same child in every run, until the execution is replayed. Give a child that must
+    /// be a new one in each run a key of its own, see [`child_key`](Submission::child_key).
     pub fn spawn_child(&self, kind: impl Into<String>) -> Submission {
         let parent = ParentLink {
             execution_id: self.execution_id(),
@@ -405,7 +406,7 @@ impl Core {
         self.noted(self.holder.client().call::<O>(args).await)
     }
 
-    /// Takes note of an answer: a refusal that says the lease is lost makes the token fire.
+    /// Passes an answer on. A refusal that says the lease is lost makes the cancellation token fire.
     fn noted<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(error) = &answer
             && error.is_lease_lost()

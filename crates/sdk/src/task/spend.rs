@@ -1,4 +1,4 @@
-//! Spending in two steps: what is about to be spent is held in the task's budgets first, so that tasks that race for the
+//! Spending in two steps: an amount is held in the task's budgets before it is spent, so that tasks that race for the
 //! same budget never pass its limit together.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Spent<T> {
 }
 
 impl<T> Spent<T> {
-    /// A value and what it cost, by dimension.
+    /// A value and its cost, by dimension.
     pub fn new<'a>(value: T, actual: impl IntoIterator<Item = (&'a str, i64)>) -> Self {
         Self { value, actual: amounts(actual) }
     }
@@ -46,7 +46,7 @@ impl ClaimedTask {
         self.core.call::<ReserveSpend>(args).await
     }
 
-    /// Says what was really spent of a reservation; each budget that held it answers with the overrun.
+    /// Reports the amounts that were really spent of a reservation; returns the overrun in each budget that held it.
     pub async fn settle<'a>(
         &self,
         key: impl Into<String>,
@@ -61,7 +61,7 @@ impl ClaimedTask {
         self.core.call::<ReleaseSpend>(release_spend::Args { execution_id, fence, key: key.into() }).await.map(drop)
     }
 
-    /// Reserves the estimate, does the work, and settles what it really spent.
+    /// Reserves the estimate, does the work, and settles the amounts that it really spent.
     ///
     /// Without room in one of the task's budgets the work is not begun, and the task fails with the category
     /// [`BUDGET_REFUSED`](category::BUDGET_REFUSED). Work that fails counts as spent in full, unless its error says that nothing was done
@@ -87,7 +87,8 @@ impl ClaimedTask {
     where
         F: Future<Output = Result<Spent<T>, TaskError>>,
     {
-        // The same name may be spent under many times; under another lease everything is reserved anew.
+        // A function may spend under the same name many times, so each reservation gets a number. Under another lease
+        // everything is reserved anew.
         let number = self.core.spends.fetch_add(1, Ordering::Relaxed);
         let (name, estimate) = (name.into(), amounts(estimate));
         let key = format!("{name} #{number}");
@@ -105,7 +106,7 @@ impl ClaimedTask {
                 let unknown = format!("{name}: nothing is known to be reserved: {}", variant.json());
                 return Err(TaskError::new(unknown).category(category::BUDGET_REFUSED));
             }
-            // The task is let go, and its function is called again when the question is answered.
+            // The task was released, and its function is called again when the question is answered.
             reserve_spend::Outcome::Asked { .. } => return Err(TaskError::released()),
         };
         let spent = work().await;

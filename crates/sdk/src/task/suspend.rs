@@ -15,7 +15,7 @@ use super::ClaimedTask;
 use super::ending::milliseconds;
 use crate::error::{Result, SdkError};
 
-/// A request to suspend: what the task waits for, and for how long.
+/// A request to suspend: the condition that the task waits for, and for how long.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,8 @@ impl SuspendRequest {
         Self::until(Condition::Any(vec![ConditionMatcher::named(name)]), reason)
     }
 
-    /// Asks people: waits for a signal `approve`, and a `reject` ends it as well. It is in the list of what waits for them.
+    /// Asks people: waits for a signal `approve`, and a `reject` ends it as well. The execution is shown in the list of
+    /// open questions.
     ///
     /// ```
     /// use flowfabric::SuspendRequest;
@@ -79,7 +80,7 @@ impl SuspendRequest {
         Self { question: Some(question.into()), ..request }
     }
 
-    /// The JSON schema of the answer; one that does not fit is refused.
+    /// The JSON schema of the answer; an answer that does not fit is refused.
     pub fn schema(mut self, schema: &(impl Serialize + ?Sized)) -> Self {
         match serde_json::to_string(schema) {
             Ok(text) => self.schema = Some(JsonText(text)),
@@ -88,19 +89,19 @@ impl SuspendRequest {
         self
     }
 
-    /// A person the question is for; may be said several times.
+    /// A person the question is for; may be called several times.
     pub fn assignee(mut self, who: impl Into<String>) -> Self {
         self.assignees.push(who.into());
         self
     }
 
-    /// How long, and what happens then.
+    /// How long the task waits, and what happens then.
     pub fn timeout(mut self, time: Duration, behavior: TimeoutBehavior) -> Self {
         self.timeout = Some((time, behavior));
         self
     }
 
-    /// Handed to the next claim, as JSON.
+    /// Data for the next claim, as JSON.
     pub fn continuation(mut self, continuation: &(impl Serialize + ?Sized)) -> Self {
         match serde_json::to_string(continuation) {
             Ok(text) => self.continuation = Some(JsonText(text)),
@@ -109,7 +110,7 @@ impl SuspendRequest {
         self
     }
 
-    /// Waits on a pending waitpoint instead of a fresh one; may be said several times.
+    /// Waits on a pending waitpoint instead of a fresh one; may be called several times.
     pub fn on_waitpoint(mut self, waitpoint_id: WaitpointId) -> Self {
         self.waitpoint_ids.push(waitpoint_id);
         self
@@ -127,7 +128,7 @@ impl SuspendRequest {
         self
     }
 
-    /// The name that asked for it.
+    /// The name of the requester.
     pub fn requested_by(mut self, who: impl Into<String>) -> Self {
         self.requested_by = Some(who.into());
         self
@@ -151,12 +152,12 @@ pub enum SuspendOutcome {
         waitpoint_id: WaitpointId,
         /// The name of the waitpoint.
         waitpoint_key: String,
-        /// A sender that has it may signal.
+        /// The token, which is the right to send a signal.
         token: Secret,
         /// When it gives up.
         timeout_at: Option<i64>,
     },
-    /// Signals that had come before satisfy it: the task goes on, under the same lease.
+    /// Signals that came earlier satisfy the condition: the task goes on under the same lease.
     AlreadySatisfied {
         /// The task.
         task: Box<ClaimedTask>,

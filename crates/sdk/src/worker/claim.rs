@@ -1,4 +1,4 @@
-//! Taking work. A permit is taken before anything is claimed, so a full worker never touches what it cannot run.
+//! Claims work. A permit is taken before anything is claimed, so a full worker never claims a task that it cannot run.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl FlowFabricWorker {
         Ok(self.unless_stopping(args).await?.grants.pop())
     }
 
-    /// Hands a grant back: its execution is queued again at once. Says whether the grant was still there.
+    /// Hands a grant back: its execution is queued again at once. Returns whether the grant was still there.
     pub async fn hand_back_grant(&self, grant: &ClaimGrant) -> Result<bool> {
         let args = return_grant::Args {
             instance_id: self.config().instance_id.clone(),
@@ -90,7 +90,7 @@ impl FlowFabricWorker {
         match claimed {
             Ok(claimed) => Ok(Some(self.task(claimed.task, permit))),
             Err(error) => {
-                // It lapses by itself if this fails, too.
+                // If this fails, too, the grant lapses by itself.
                 let _ = self.hand_back_grant(&grant).await;
                 Err(error)
             }
@@ -103,7 +103,7 @@ impl FlowFabricWorker {
         self.shared.permits.clone().try_acquire_owned().map_err(full)
     }
 
-    /// Claims with one permit and whatever others are free; those of no use go back.
+    /// Claims with one permit and any others that are free; unused permits go back.
     pub(super) async fn claim_with(&self, first: OwnedSemaphorePermit, max_tasks: usize) -> Result<Vec<ClaimedTask>> {
         let max_tasks = max_tasks.clamp(1, limits::CLAIM_TASKS_MAX);
         let mut permits = vec![first];
@@ -116,7 +116,7 @@ impl FlowFabricWorker {
         Ok(claimed.tasks.into_iter().zip(permits).map(|(task, permit)| self.task(task, permit)).collect())
     }
 
-    /// A claim that ends with the worker; what it took meanwhile is given back by the engine.
+    /// Makes a claim that ends when the worker stops; the engine then gives back the work that it took.
     async fn unless_stopping(&self, args: claim::Args) -> Result<claim::Outcome> {
         tokio::select! {
             biased;

@@ -22,7 +22,7 @@ use crate::identity;
 pub struct WorkerConfig {
     /// The worker's logical name; processes that do the same work share it.
     pub worker_id: String,
-    /// The very process. No two live processes may have the same.
+    /// The name of this very process. No two live processes may have the same.
     pub instance_id: String,
     /// Where it works; the client's namespace when absent.
     pub namespace: Option<String>,
@@ -148,7 +148,7 @@ impl WorkerConfig {
         self
     }
 
-    /// The numbers and sets that calls carry; refuses those that make no sense.
+    /// Validates the settings and converts them into the types of calls.
     pub(super) fn resolve(&self) -> Result<Resolved> {
         let wrong = |field, message: String| SdkError::config("worker", field, message);
         let capacity = u32::try_from(self.max_concurrent_tasks).unwrap_or(u32::MAX);
@@ -183,7 +183,7 @@ impl WorkerConfig {
 pub(super) struct Resolved {
     pub(super) capacity: u32,
     pub(super) capabilities: CapabilitySet,
-    /// Stands for the capabilities in log lines.
+    /// A digest that stands for the capabilities in log lines.
     pub(super) digest: String,
     pub(super) lease_ttl_ms: i64,
     pub(super) claim_wait_ms: i64,

@@ -1,8 +1,9 @@
-//! The end of a task and the claim of the next in one call.
+//! Exchanges: the end of a task and the claim of the next in one call.
 //!
-//! Endings that are ready at the same time share an exchange. It claims as many tasks as it ends, so the place of a task
-//! passes from the one that ended to the one that came: a worker that is busy never asks for work by itself. An ending is
-//! sent at once unless exchanges are under way already, and then it waits for [`ENDING_WAIT_MAX`] at the most.
+//! Endings that are ready at the same time share an exchange. An exchange claims as many tasks as it ends, so the
+//! permit of a task that ended passes to the task that comes back, and a busy worker needs no separate claims. An
+//! ending is sent at once unless exchanges are under way already, and then it waits for [`ENDING_WAIT_MAX`] at the
+//! most.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,10 +32,10 @@ const CALLS_AT_ONCE: usize = 8;
 /// An ending waits no longer than this for an exchange to come back.
 const ENDING_WAIT_MAX: Duration = Duration::from_millis(2);
 
-/// Bytes of results in one exchange: they are longer in JSON, and must fit into the body of a request.
+/// Bytes of results in one exchange. They are longer in JSON, and must fit into the body of a request.
 const EXCHANGE_RESULTS_MAX_BYTES: usize = limits::BATCH_BODY_MAX_BYTES / 4;
 
-/// The endings of a worker that wait to be sent, and where the tasks go that come back.
+/// The endings of a worker that wait to be sent, and the inbox for the tasks that come back.
 #[derive(Default)]
 pub(super) struct Exchanges {
     state: Mutex<State>,
@@ -45,15 +46,15 @@ pub(super) struct Exchanges {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// How many endings have waited here; numbers them.
+    /// The number of the last ending.
     count: u64,
-    /// Tasks of the runtime that send what waits.
+    /// The number of runtime tasks that send endings.
     senders: usize,
-    /// No task is taken while there is none.
+    /// The receiver of claimed tasks. Without one nothing is claimed.
     inbox: Option<Inbox>,
 }
 
-/// One ending, with the place that its task has.
+/// One ending, with the permit of its task.
 struct Waiting {
     number: u64,
     ending: ExchangeEnding,
@@ -105,7 +106,8 @@ impl Exchanges {
         waits
     }
 
-    /// The endings of the next exchange, and where its tasks go. The sender is not counted any more if there are none.
+    /// The endings of the next exchange, and the inbox for its tasks. If there are none, the calling sender must end
+    /// and is not counted any more.
     fn next(&self) -> Option<(Vec<Waiting>, Option<Inbox>)> {
         let mut state = self.state();
         let mut bytes = 0;
@@ -176,7 +178,7 @@ impl Shared {
     /// Sends endings until none waits.
     async fn send_endings(self: Arc<Self>) {
         loop {
-            // Tasks that end in the same moment come along.
+            // Tasks that end at the same moment can join this exchange.
             tokio::task::yield_now().await;
             let Some((waiting, inbox)) = self.exchanges.next() else { return };
             self.send_together(waiting, inbox).await;
@@ -184,7 +186,7 @@ impl Shared {
     }
 
     async fn send_together(self: &Arc<Self>, waiting: Vec<Waiting>, inbox: Option<Inbox>) {
-        // While a claim waits for work there is none to bring.
+        // While a claim waits for work there is none, so the exchange does not claim.
         let inbox = inbox.filter(|inbox| !inbox.asks() && !self.stopping.is_cancelled());
         if inbox.is_none() && waiting.len() == 1 {
             return waiting.into_iter().for_each(Waiting::send_alone);
@@ -203,13 +205,14 @@ impl Shared {
         let outcome = match answer {
             Ok(outcome) if outcome.end.len() == parts.len() => outcome,
             Err(SdkError::Unreachable(why)) => {
-                // A caller that is gone does not hear of it.
+                // A caller that has gone away needs no answer.
                 return parts.for_each(|(_, (_, answer))| {
                     drop(answer.send(Exchanged::Lost(SdkError::Unreachable(why.clone()))));
                 });
             }
             other => {
-                // Each is told the true reason by its own call, which says the same about the same lease.
+                // The exchange as a whole was refused, so each ending is sent in a call of its own, which tells its own
+                // reason.
                 self.note_refused_exchange(other);
                 return parts.for_each(|(ending, (place, answer))| {
                     drop(answer.send(Exchanged::Alone(ending, place)));
@@ -221,7 +224,8 @@ impl Shared {
         for ((ending, (place, answer)), ended) in parts.zip(outcome.end) {
             let exchanged = match ended {
                 ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
-                // A newer server says it in a form of its own; the ending's own call says it once more.
+                // A newer server answered in an unknown form, so the ending is repeated in a call of its own, whose
+                // answer is known.
                 ExchangeEnded::Unknown(_) => Exchanged::Alone(ending, place),
                 ended if ended.makes_room() => {
                     free.push(place);
@@ -234,12 +238,13 @@ impl Shared {
         let asked = outcome.claim.is_some();
         let claimed = outcome.claim.unwrap_or_default();
         match claimed.problem {
-            // The places are free again: the next claim of the intake meets the problem and tells of it.
+            // The permits are free again, and the next claim of the intake meets the same problem and reports it.
             Some(problem) => self.log_claim(Err(&problem.into())),
             None if asked => self.log_claim(Ok(claimed.tasks.len())),
             None => {}
         }
-        // The leases are known before those that ended are let go: a worker that stops sees all of them.
+        // The new leases are registered before the ended ones are removed, so that a worker that stops sees all of
+        // them.
         let tasks =
             claimed.tasks.into_iter().zip(free).map(|(task, place)| ClaimedTask::new(self.clone(), task, place));
         let tasks: Vec<ClaimedTask> = tasks.collect();

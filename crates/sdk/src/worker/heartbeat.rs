@@ -1,4 +1,4 @@
-//! One call in the background keeps the registration and renews every lease.
+//! The heartbeat: one call in the background keeps the registration and renews every lease.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Shared {
         match self.client.call::<HeartbeatWorker>(args).await {
             Ok(answer) => return Ok(answer.leases),
             Err(error) => match error.code() {
-                // The registration ran out, or an operator removed it; the leases are as good as before.
+                // The registration ran out, or an operator removed it. The leases are not affected.
                 Some(Code::WorkerNotFound) => {
                     let digest = &self.resolved.digest;
                     tracing::warn!(digest, "the worker's registration is gone; it registers again");
@@ -81,7 +81,7 @@ impl Shared {
                     tracing::error!("another process has taken this worker's instance id; it claims nothing more");
                     self.stopping.cancel();
                 }
-                // Leases are kept elsewhere than registrations: they may well be renewed.
+                // Leases live in other partitions than registrations, so renewing them may still work.
                 _ if !leases.is_empty() => tracing::warn!(%error, "a heartbeat failed; its leases are renewed alone"),
                 _ => return Err(error),
             },
@@ -89,7 +89,7 @@ impl Shared {
         Ok(self.client.call::<RenewLeases>(renew_leases::Args { leases }).await?.results)
     }
 
-    /// Registers the worker, or replaces what it said before.
+    /// Registers the worker, or replaces its earlier registration.
     pub(super) async fn register(&self) -> Result<()> {
         let args = register_worker::Args {
             instance_id: self.config.instance_id.clone(),

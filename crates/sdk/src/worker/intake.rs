@@ -1,4 +1,4 @@
-//! The tasks of a worker as they come, from claims that wait for work and from exchanges.
+//! The intake: the tasks of a worker as they come, from claims that wait for work and from exchanges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub struct Tasks {
     claiming: AbortHandle,
 }
 
-/// Where claimed tasks are left.
+/// The sending side, to which claimed tasks are delivered.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
     arrived: mpsc::UnboundedSender<Result<Vec<ClaimedTask>>>,
@@ -47,7 +47,7 @@ impl Inbox {
         self.asks.load(Ordering::Relaxed)
     }
 
-    /// Leaves tasks; gives them back if no loop takes tasks any more.
+    /// Delivers tasks; returns them if no loop takes tasks any more.
     pub(super) fn deliver(&self, tasks: Vec<ClaimedTask>) -> Vec<ClaimedTask> {
         match self.arrived.send(Ok(tasks)) {
             Ok(()) => Vec::new(),
@@ -113,8 +113,8 @@ impl Drop for Tasks {
     }
 }
 
-/// Claims with whatever permits are free, until the worker stops. While all places pass from task to task by exchanges,
-/// no permit is free, and this claims nothing.
+/// Claims with all permits that are free, until the worker stops. While all permits pass from task to task by
+/// exchanges, none is free, and this claims nothing.
 async fn claim_what_is_free(worker: FlowFabricWorker, inbox: Inbox) {
     let stopping = worker.shared.stopping.clone();
     while !stopping.is_cancelled() {
@@ -137,7 +137,7 @@ async fn claim_what_is_free(worker: FlowFabricWorker, inbox: Inbox) {
 
 async fn pause_after(error: SdkError, worker: &FlowFabricWorker, inbox: &Inbox) {
     if !inbox.troubled.swap(true, Ordering::Relaxed) {
-        // If no loop takes it, this task is about to end, too.
+        // If no loop receives the error, this task is about to end, too.
         let _ = inbox.arrived.send(Err(error));
     }
     tokio::select! {

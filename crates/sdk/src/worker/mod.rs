@@ -96,7 +96,7 @@ impl FlowFabricWorker {
             heartbeat: OnceLock::new(),
         });
         shared.register().await?;
-        // The whole set this once; later lines carry its digest.
+        // The whole set of capabilities is logged this once; later lines carry its digest.
         tracing::info!(
             instance = shared.config.instance_id,
             capabilities = shared.resolved.capabilities.route(),
@@ -128,7 +128,7 @@ impl FlowFabricWorker {
         self.shared.client.events()
     }
 
-    /// Tasks it could take now.
+    /// How many tasks it could take now.
     pub fn free_permits(&self) -> usize {
         self.shared.permits.available_permits()
     }
@@ -143,8 +143,8 @@ impl FlowFabricWorker {
         &self.shared.stopping
     }
 
-    /// Claims nothing more, waits so long for the tasks in hand, hands back those that are left, and deregisters. A
-    /// task that is handed back continues elsewhere in the same attempt; here it sees its token fire.
+    /// Claims nothing more, waits at most this long for the tasks in hand, hands back those that are left, and
+    /// deregisters. A task that is handed back continues elsewhere in the same attempt; here it sees its token fire.
     pub async fn stop(&self, wait_max: Duration) -> Result<()> {
         self.stopping_within(wait_max).await
     }

@@ -107,7 +107,8 @@ async fn who_listens_alone_in_a_cluster_publishes_nothing_until_somebody_comes()
     }
     let other = open(&cluster.url()).await;
     let mut foreign = other.watch();
-    // Whoever was alone tells the newcomer to look at everything: it has not published what it did before.
+    // The process that was alone tells the newcomer to look at everything, because it has not published its earlier
+    // commits.
     assert_eq!(foreign.next().await, Some(Signal::Resync));
     for number in 0..12 {
         until_heard(&store, Partition::flow(number), &mut foreign).await;

@@ -1,5 +1,5 @@
-//! Gates that refused: nothing behind a closed one is tried. One that opens lets in one candidate, and then as many at
-//! once as it has admitted since, so that not all candidates run against it and are parked.
+//! Gates that refused: nothing behind a closed gate is tried. A gate that opens is tried by one candidate, and then by
+//! as many at once as it has admitted since, so that not all candidates are tried at once and parked again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ enum State {
     Closed {
         until: i64,
     },
-    /// So many may be tried at once, so many are, and so many were admitted since it opened.
+    /// How many candidates may be tried at once, how many are, and how many were admitted since the gate opened.
     Trying {
         allowed: usize,
         trying: usize,
@@ -44,7 +44,7 @@ impl Gates {
 
     /// Whether another candidate behind this gate may be tried.
     pub(super) fn admits(&self, namespace: &str, gate: &str) -> bool {
-        // Most work has no gate, and this is asked whenever a queue changes.
+        // A shortcut, because most work has no gate and this function is called whenever a queue changes.
         if gate.is_empty() || self.are_all_open() {
             return true;
         }
@@ -104,7 +104,7 @@ impl Gates {
         self.queues.get(name).into_iter().flatten().cloned().collect()
     }
 
-    /// How many candidates behind a gate may be tried beside those that are.
+    /// How many more candidates behind a gate may be tried.
     pub(super) fn room(&self, name: &GateName) -> usize {
         match self.states.get(name) {
             None => usize::MAX,
@@ -127,13 +127,13 @@ impl Gates {
         closed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The gate refused. Says whether that is news.
+    /// Closes a gate that refused. Returns whether it was not closed before.
     pub(super) fn close(&mut self, name: &GateName, until: i64) -> bool {
         self.index(name);
         !matches!(self.states.insert(name.clone(), State::Closed { until }), Some(State::Closed { .. }))
     }
 
-    /// The gate may admit so many.
+    /// Opens a gate that may admit so many.
     pub(super) fn open(&mut self, name: &GateName, count: usize) {
         if count >= OPEN_AFTER {
             self.states.remove(name);
@@ -156,7 +156,7 @@ impl Gates {
         due
     }
 
-    /// A candidate behind this gate is about to be tried. Says whether the gate admits no other now.
+    /// Notes that a candidate behind this gate is about to be tried. Returns whether the gate admits no other now.
     pub(super) fn begin_try(&mut self, name: &GateName) -> bool {
         match self.states.get_mut(name) {
             Some(State::Trying { allowed, trying, .. }) => {
@@ -167,7 +167,8 @@ impl Gates {
         }
     }
 
-    /// A candidate behind this gate was tried. Says whether the gate has room for others that it did not have.
+    /// Notes that a candidate behind this gate was tried. Returns whether the gate has room now that it did not have
+    /// before.
     pub(super) fn end_try(&mut self, name: &GateName, admitted: bool) -> bool {
         let Some(State::Trying { allowed, trying, admitted: count }) = self.states.get_mut(name) else { return false };
         *trying = trying.saturating_sub(1);
@@ -194,8 +195,8 @@ impl Gates {
     }
 }
 
-/// Whether a gate names a part. Names may contain the comma that separates parts: then more gates match than name it,
-/// which costs a look, and none is missed.
+/// Whether a gate names a part. Names may contain the comma that separates parts. Then a gate may match that does not
+/// name the part, which only costs a look; none is missed.
 fn names(gate: &str, part: &str) -> bool {
     gate.match_indices(part).any(|(at, _)| {
         let end = at + part.len();
@@ -215,7 +216,7 @@ fn parts_of(gate: &str) -> Vec<String> {
             _ => parts.push(piece.to_owned()),
         }
     }
-    // The budgets above a budget refuse for it, and open for it.
+    // A budget above a named one can refuse as well, so its opening must find this gate, too.
     let above: Vec<String> = parts
         .iter()
         .filter_map(|part| Gate::budget_of(part))

@@ -1,5 +1,5 @@
-//! A lane of a namespace. Of a lane that no worker here asks for, only the partitions are remembered in which something
-//! may wait; its queues are learnt when the first claim comes.
+//! A lane of a namespace. For a lane that no worker here claims from, only the partitions in which work may wait are
+//! remembered; its queues are learnt when the first claim comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,10 @@ use crate::ranks::Ranks;
 /// A lane as this engine knows it.
 #[derive(Debug)]
 pub(super) enum Lane {
-    /// No worker here asks for it: where something may wait, with the number of the announcement that said so last.
+    /// No worker here claims from it. The partitions in which work may wait, each with the number of its last
+    /// announcement.
     Remembered(BTreeMap<Partition, u64>),
-    /// A claim here asks for it, or did so not long ago.
+    /// A claim here asks for it, or did so lately.
     Awaited(Box<AwaitedLane>),
 }
 
@@ -43,21 +44,23 @@ pub(super) struct Learning {
     pub(super) state: LearningState,
     /// The last name that was taken up.
     pub(super) after: Option<IndexName>,
-    /// There was no room for a queue that may stand before the next page: what follows the last page is the first one.
+    /// There was no room for a queue whose name may come before the next page, so reading begins with the first page
+    /// again after the last.
     pub(super) again: bool,
-    /// A queue that was found by its name since this announcement holds nothing that is not known of.
+    /// A queue whose name was announced since this number need not be read again.
     pub(super) since: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LearningState {
-    /// They can be read now. The last read of a suspect failed, and no claim waits for the next one.
+    /// The names can be read now. If the partition is suspect, because the last read failed, no claim waits for this
+    /// read.
     Due { suspect: bool },
-    /// A claim reads them since then.
+    /// A claim has been reading the names since this instant.
     Reading { since: i64 },
-    /// The last read failed: not before then.
+    /// The last read failed: the names are not read before this instant.
     Blocked { until: i64 },
-    /// There is no room for more queues: not before then.
+    /// There is no room for more queues: the names are not read before this instant.
     Postponed { until: i64 },
 }
 
@@ -67,7 +70,7 @@ impl Learning {
         Self { state, after: None, again: false, since: 1 }
     }
 
-    /// Where names are to be read now.
+    /// Names that are to be read now.
     pub(super) fn due(suspect: bool) -> Self {
         Self::new(LearningState::Due { suspect })
     }
@@ -78,7 +81,7 @@ impl Learning {
 pub(super) struct AwaitedLane {
     /// When a claim last asked for it.
     pub(super) claimed_at: i64,
-    /// Other servers take its work at the same time: until then, this one keeps out of their way.
+    /// Other servers take its work at the same time: until this instant this server keeps out of their way.
     pub(super) contended_until: i64,
     /// When a read of its queues last succeeded.
     pub(super) read_at: Option<i64>,
@@ -87,15 +90,15 @@ pub(super) struct AwaitedLane {
     pub(super) queues: BTreeSet<QueueId>,
     /// Its queues with a head that could be picked now, by what they require.
     pub(super) routes: BTreeMap<CapabilitySet, Heads>,
-    /// Its queues that are to be read because their names were found, by what they require; those that were read longest ago
-    /// come first. There may be very many of them: a claim does not read all of them before it takes the best of what it
-    /// knows. A queue whose head is known stands among the heads as well.
+    /// Its queues that are to be read because their names were found, by what they require; those that were read
+    /// longest ago come first. There may be very many of them: a claim does not read all of them before it takes the
+    /// best work that it knows. A queue whose head is known stands among the heads as well.
     pub(super) unread: BTreeMap<CapabilitySet, Heads>,
-    /// Heads are listed by kind, too. A lane whose claims name no kinds does without.
+    /// Whether heads are also listed by kind. That is not needed while no claim of the lane names kinds.
     pub(super) by_kind: bool,
     /// The claims that wait for its work, by what they can take.
     pub(super) lines: BTreeMap<Arc<Skills>, Line>,
-    /// The turns of keys. A lane in which no work has a key does without.
+    /// The turns of fair keys, if work of the lane has any.
     pub(super) turns: Option<Box<Turns>>,
 }
 
@@ -108,14 +111,14 @@ pub(crate) struct Skills {
 }
 
 impl Skills {
-    /// Whether it can take work of this kind that requires this.
+    /// Whether the claimer can take work of this kind that requires these capabilities.
     pub(super) fn suffice(&self, required: &CapabilitySet, kind: &str) -> bool {
         let serves = self.kinds.is_empty() || kind.is_empty() || self.kinds.contains(kind);
         serves && self.capabilities.contains_all(required)
     }
 }
 
-/// Queues that require the same, by where their heads stand.
+/// Queues that require the same capabilities, in the order of their heads.
 #[derive(Debug)]
 pub(super) struct Heads {
     all: Order,
@@ -150,8 +153,8 @@ pub(super) struct Line {
 }
 
 impl AwaitedLane {
-    /// Knows of a queue. Says whether its work is the first in the lane that takes turns: then what was listed before must
-    /// be listed again.
+    /// Adds a queue. Returns whether its work is the first in the lane that takes turns: then all queues must be listed
+    /// again.
     pub(super) fn add_queue(&mut self, name: &QueueName, id: &QueueId) -> bool {
         self.queues.insert(id.clone());
         let first = self.turns.is_none() && !name.fair_key.is_empty();
@@ -162,7 +165,7 @@ impl AwaitedLane {
         first
     }
 
-    /// A key is served, or was not after all.
+    /// Charges the account of a key that is served, or refunds a key that was not served after all.
     pub(super) fn charge(&mut self, key: &str, weight: u32, served: bool) {
         let Some(turns) = &mut self.turns else { return };
         if served {
@@ -220,20 +223,22 @@ impl AwaitedLane {
         }
     }
 
-    /// Begins to list by kind; says whether that is news. Queues that were listed before must be listed again.
+    /// Begins to list by kind; returns whether it did not before. Then all queues must be listed again.
     pub(super) fn list_by_kind(&mut self) -> bool {
         !std::mem::replace(&mut self.by_kind, true)
     }
 
-    /// The queue to look at next, of those that a claimer can take: the best head as far as heads are known, and before it
-    /// or only without it one that is to be read because its name was found. Says whether it is the latter.
+    /// The next queue for a claimer: the one with the best known head, or one that is to be read because its name was
+    /// found. With `unread_first` the latter comes first, otherwise only if there is no known head. Also returns
+    /// whether it is the latter.
     pub(super) fn best<'a>(&'a self, skills: &'a Skills, unread_first: bool) -> Option<(&'a QueueId, bool)> {
         let known = || best_of(&self.routes, skills).map(|(_, id)| (id, false));
         let unread = || best_of(&self.unread, skills).map(|(_, id)| (id, true));
         if unread_first { unread().or_else(known) } else { known().or_else(unread) }
     }
 
-    /// The same among other servers: a head of about the best age in whose partition this engine comes first is better.
+    /// The same while other servers take work, too: among heads of about the best age, one in whose partition this
+    /// engine is ranked first is preferred.
     pub(super) fn near<'a>(
         &'a self,
         skills: &'a Skills,
@@ -258,7 +263,7 @@ impl AwaitedLane {
         queues.sum::<usize>() >= count
     }
 
-    /// Whether there may be something for a claimer to take, or to read in order to know.
+    /// Whether there may be work for a claimer, or a queue to read that may have some.
     pub(super) fn may_have_work(&self, skills: &Skills) -> bool {
         let heads = match skills.kinds.is_empty() {
             true => !self.routes.is_empty() || !self.unread.is_empty(),
@@ -271,7 +276,8 @@ impl AwaitedLane {
         self.unlearnt.values().any(|learning| matches!(learning.state, LearningState::Due { .. }))
     }
 
-    /// The waiter that has waited longest, of those that can take what this queue holds and were not told of anything.
+    /// The waiter that has waited longest, of those that can take the work of this queue and were not told of other
+    /// work.
     pub(super) fn longest_idle(&self, name: &QueueName) -> Option<u64> {
         let lines = self.lines.iter().filter(|(skills, _)| skills.suffice(&name.route, &name.kind));
         lines.filter_map(|(_, line)| line.idle.first()).min().copied()
@@ -298,7 +304,7 @@ impl AwaitedLane {
         numbers
     }
 
-    /// Whether a waiter can take work of this kind that requires this.
+    /// Whether a waiter can take work of this kind that requires these capabilities.
     pub(super) fn is_awaited(&self, required: &CapabilitySet, kind: &str) -> bool {
         self.lines.keys().any(|skills| skills.suffice(required, kind))
     }

@@ -1,6 +1,5 @@
-//! Which lanes workers here ask for, and how their queues come to be known: a lane without claims is only remembered by
-//! its partitions, its first claim reads the names of its queues there, and a lane without claims for a while is
-//! remembered only, again.
+//! How the queues of a lane come to be known. Of a lane without claims only the partitions are remembered; its first
+//! claim reads the names of its queues there; after a while without claims the queues are forgotten again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,8 @@ use super::{
 };
 
 impl Ready {
-    /// A claim asks for work: from now on what its lanes hold is of interest. `partitions` are all that may hold work.
+    /// A claim asks for work, so from now on the queues of its lanes are kept. `partitions` returns all that may hold
+    /// work.
     pub(crate) fn begin(&mut self, criteria: &Criteria, partitions: impl Fn() -> Vec<Partition>, now: i64) {
         if !self.lanes.contains_key(&criteria.namespace) {
             self.lanes.insert(criteria.namespace.clone(), BTreeMap::new());
@@ -62,7 +62,7 @@ impl Ready {
         }
     }
 
-    /// Something may wait in a lane that no worker here asks for.
+    /// Remembers that work may wait in a lane that no worker here claims from.
     pub(super) fn remember(&mut self, namespace: String, lane: String, partition: Partition) {
         let stamp = self.stamp;
         let lanes = self.lanes.entry(namespace).or_default();
@@ -107,7 +107,7 @@ impl Ready {
         let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
         known.read_at = Some(now);
         let NamesPage { mut after, names, more } = page;
-        // A page that was asked for before the names were to be read anew is of no use.
+        // A page that was requested before reading began anew is dropped.
         let Some(since) = known.unlearnt.get(&partition).filter(|l| l.after == after).map(|l| l.since) else { return };
         let mut room = true;
         for index in names {
@@ -134,8 +134,8 @@ impl Ready {
         self.wake_lane(namespace, lane);
     }
 
-    /// A queue has this name. What it holds is yet to be read, unless it was found since an announcement. Says whether there
-    /// was room for it.
+    /// Takes the name of a queue that was found in the store. The queue is to be read, unless its name was announced
+    /// since the number `since`. Returns whether there was room for it.
     fn find(&mut self, id: &QueueId, since: u64, now: i64) -> bool {
         if self.queues.get(id).is_some_and(|queue| queue.found >= since) {
             return true;
@@ -147,7 +147,8 @@ impl Ready {
         true
     }
 
-    /// The store may hold anything in this queue. A name that this version cannot read is passed over.
+    /// Announces that the store may hold work of any score in this queue. A name that this version cannot read is
+    /// ignored.
     fn announce_name(&mut self, id: &QueueId, now: i64) {
         let Some(queue) = self.queue(id, now) else { return };
         queue.note_name();
@@ -155,7 +156,7 @@ impl Ready {
         self.wake_for(id);
     }
 
-    /// They could not be read.
+    /// The names of a lane's queues in a partition could not be read.
     pub(crate) fn not_learnt(&mut self, (namespace, lane): (&str, &str), partition: Partition, now: i64) {
         let Some(known) = lane_mut(&mut self.lanes, namespace, lane) else { return };
         let until = now + BLOCKED_MS;
@@ -186,7 +187,8 @@ impl Ready {
         self.stamp
     }
 
-    /// A first sweep begins: what it has not reached may hold work of any lane, and a claim that comes looks for itself.
+    /// A first sweep begins: partitions that it has not reached may hold work of any lane, so claims read those
+    /// themselves.
     pub(crate) fn sweep_begins(&mut self, partitions: impl Iterator<Item = Partition>) {
         self.unswept.extend(partitions);
     }
@@ -202,7 +204,7 @@ impl Ready {
             let lanes = lanes.iter().filter(|(_, lane)| lane.awaited().is_some());
             awaited.extend(lanes.map(|(name, _)| (namespace.clone(), name.clone())));
         }
-        // Whatever its queues hold may have changed unheard of.
+        // The queues may have changed without a hint that arrived.
         let since = self.stamp + 1;
         for (namespace, name) in awaited {
             self.not_learnt((&namespace, &name), partition, now);
@@ -249,8 +251,7 @@ impl Ready {
         self.lanes.retain(|_, lanes| !lanes.is_empty());
     }
 
-    /// Lets go of candidates that no claim took in a while, and of the queues of lanes that no worker asks for any
-    /// more.
+    /// Drops candidates that no claim took for a while, and the queues of lanes that no worker claims from any more.
     pub(crate) fn let_go(&mut self, now: i64) {
         self.let_go_at = now + KEPT_MS / 4;
         let unused = now - KEPT_MS;

@@ -1,9 +1,9 @@
 //! The queues as this engine knows them: which may hold work, the candidates fetched from them, and the claims that
 //! wait.
 //!
-//! Plain data behind one short lock, no I/O. A candidate that was handed out is this caller's alone within the
-//! process, so workers of one process never fight over a head; other processes are kept apart by the commit's guards.
-//! Instants are of the process's own clock, which never goes back.
+//! This is plain data behind one short lock, without I/O. Within the process a candidate is handed out to one claim
+//! only, so workers of one process never fight over a head; between processes the guards of the commit decide. Instants
+//! are of the process's own clock, which never goes back.
 //!
 //! Queues are kept for lanes that workers here claim from; of other lanes only the partitions are remembered. Cost:
 //! picking grows with the capability sets required in the lanes asked for, and logarithmically with their queues. It
@@ -37,33 +37,34 @@ use crate::ranks::Ranks;
 pub(crate) use self::lane::Skills;
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
 
-/// Candidates kept for each queue; what is beyond stays in the store until these are used up.
+/// Candidates kept for each queue; further ones are read from the store when these are used up.
 pub(crate) const BUFFER_MAX: usize = 256;
 /// Candidates kept in all queues together.
 const BUFFERED_MAX: usize = 32_768;
-/// Queues known at a time; what is beyond is learnt when there is room.
+/// Queues known at a time; further ones are learnt when there is room.
 const QUEUES_MAX: usize = 100_000;
 /// Lanes that are remembered although no worker here claims from them.
 const LANES_REMEMBERED_MAX: usize = 10_000;
 /// Queues and lists of names that one claim reads at once.
 pub(crate) const READS_MAX: usize = 64;
-/// A claim that has so many queues to read does not look for the names of more.
+/// A claim that has this many queues to read does not read the names of more.
 const UNREAD_MAX: usize = 1_000;
-/// Queues and candidates that no claim asked for this long are let go.
+/// Queues and candidates that no claim has asked for within this time are dropped.
 const KEPT_MS: i64 = 60_000;
 /// Queues for which there was no room are looked for again after this long.
 const POSTPONED_MS: i64 = 5_000;
 /// A queue whose partition failed is left alone for this long.
 const BLOCKED_MS: i64 = 1_000;
-/// For so long after a partition failed, others are suspected.
+/// For this long after a partition failed, others are expected to fail, too.
 const TROUBLED_MS: i64 = 10_000;
-/// For so long after another server took what this one tried, this one keeps to partitions in which it comes first.
+/// For this long after another server took a candidate that this one tried, this one prefers partitions in which it is
+/// ranked first.
 const CONTENDED_MS: i64 = 1_000;
-/// Meanwhile it prefers them to work elsewhere that is older by no more than this.
+/// It prefers them only to work elsewhere that is older by no more than this.
 const NEAR_MS: i64 = 500;
-/// And takes one of so many at the head of a queue in which another comes first.
+/// In a partition in which another server is ranked first, it takes one of so many candidates at the head of the queue.
 const SPREAD: usize = 16;
-/// A read that takes longer than this counts as one that failed, for claims that wait for it.
+/// A claim waits this long for a read; a longer read counts as failed for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
 /// The work that a claimer can take.
@@ -83,7 +84,7 @@ pub(crate) struct Wanted {
     pub(crate) count: usize,
     /// The reads that it may begin beside those it has under way.
     pub(crate) reads: usize,
-    /// Whether it waits for reads that may find better work than what is known.
+    /// Whether it waits for reads that may find better work than is known.
     pub(crate) patient: bool,
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct NamesPage {
     /// The names follow this one.
     pub(crate) after: Option<IndexName>,
     pub(crate) names: Vec<IndexName>,
-    /// There may be more behind them.
+    /// Whether there may be more names behind them.
     pub(crate) more: bool,
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct NamesPage {
 pub(crate) struct Pick {
     /// Try these.
     pub(crate) candidates: Vec<Candidate>,
-    /// Read these, and ask again when they are known: they may be better than anything else.
+    /// Read these, and pick again when they are known: they may hold better work.
     pub(crate) reads: Vec<Read>,
     /// Read these, too, without waiting for them: they failed the last time.
     pub(crate) suspects: Vec<Read>,
@@ -150,7 +151,7 @@ pub(crate) struct Ready {
     lanes: BTreeMap<String, BTreeMap<String, Lane>>,
     /// Lanes that are only remembered.
     remembered: usize,
-    /// A lane was not remembered: one that is not known may have work anywhere.
+    /// There was no room to remember some lane, so a lane that is not known may have work in any partition.
     forgot_lanes: bool,
     /// Partitions that the last sweep could not read: any lane may have work there.
     unswept: BTreeSet<Partition>,
@@ -158,7 +159,8 @@ pub(crate) struct Ready {
     buffered: usize,
     /// Candidates handed out and not yet settled; a fetch must not hand them out again.
     in_flight: BTreeSet<(Partition, Key)>,
-    /// Members of cancelled flows, which their flow is about to take out of the queue; left alone until then.
+    /// Candidates that are left alone until an instant, such as members of cancelled flows, which their flow is about
+    /// to take out of the queue.
     aside: BTreeMap<(Partition, Key), i64>,
     gates: Gates,
     openings: BTreeSet<(i64, Opening)>,
@@ -175,17 +177,17 @@ pub(crate) struct Ready {
     answered_at: BTreeMap<Partition, i64>,
     troubled_until: i64,
     ranks: Ranks,
-    /// Grows with every candidate that was taken from among the heads of a queue.
+    /// A counter by which candidates are picked from among the first of a queue.
     spread: u64,
 }
 
 impl Ready {
-    /// Knows nothing, and this engine's ranks.
+    /// An empty memory.
     pub(crate) fn new(ranks: Ranks) -> Self {
         Self { ranks, ..Self::default() }
     }
 
-    /// The store may hold something at this score in this queue.
+    /// Announces that the store may hold work of this score in this queue.
     pub(crate) fn announce(&mut self, id: &QueueId, score: i64, now: i64) {
         let Some(queue) = self.queue(id, now) else { return };
         queue.note(score);
@@ -193,7 +195,7 @@ impl Ready {
         self.wake_for(id);
     }
 
-    /// A commit of this process made an execution claimable: it need not be read again.
+    /// Offers an execution that a commit of this process made claimable, so that it need not be read.
     pub(crate) fn offer(&mut self, candidate: Candidate, now: i64) {
         let id = candidate.queue.clone();
         let score = candidate.execution.queue_score();
@@ -203,8 +205,8 @@ impl Ready {
         let Some(queue) = self.queue(&id, now) else { return };
         queue.blocked_until = None;
         queue.suspect = false;
-        // The buffer is always the very head of the queue: behind something unread, or over its size, it stays out.
-        // Work in a queue of an earlier version is moved before it is handed out.
+        // The buffer is always the very head of the queue, so a candidate behind unread work, or beyond the buffer's
+        // size, stays out. Work in a queue of an earlier version is moved before it is handed out.
         if queue.name.is_of_any_kind() || queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
             queue.note(score);
         } else if queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none() {
@@ -214,7 +216,7 @@ impl Ready {
         self.wake_for(&id);
     }
 
-    /// A queue of a lane that is awaited. Of any other only the lane is remembered.
+    /// The queue, if a claim awaits its lane; otherwise only the lane is remembered.
     fn queue(&mut self, id: &QueueId, now: i64) -> Option<&mut Queue> {
         self.stamp += 1;
         if !self.queues.contains_key(id) {
@@ -249,7 +251,7 @@ impl Ready {
         Some(queue)
     }
 
-    /// The work of these queues takes turns from now on.
+    /// Lists queues of a lane anew whose work takes turns from now on.
     fn begin_turns(&mut self, queues: BTreeSet<QueueId>) {
         for id in queues {
             let Some(queue) = self.queues.get(&id) else { continue };
@@ -303,12 +305,13 @@ impl Ready {
         criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
     }
 
-    /// The best work for a claimer, or what must be read to find it. A claimer that has no more patience, or may read no
-    /// more, gets the best of what is known, and has queues read of which nothing is known only if that is nothing.
+    /// The best work for a claimer, or the reads that are needed to find it. A claimer that waits no longer, or may
+    /// read no more, gets the best work that is known; queues of which nothing is known are then read only if no work
+    /// is.
     pub(crate) fn pick(&mut self, criteria: &Criteria, wanted: Wanted, now: i64) -> Pick {
         self.aside.retain(|_, until| *until > now);
         let mut pick = Pick::default();
-        // What is read must be kept until it is taken.
+        // Candidates that are read must be kept until they are taken, so there must be room for them.
         let patient = wanted.patient && wanted.reads > 0 && self.buffered < BUFFERED_MAX;
         let lanes = criteria.lanes.len();
         for turn in 0..lanes {
@@ -331,8 +334,8 @@ impl Ready {
                 let unread = unread || matches!(queue.head(), Some((_, true)));
                 if unread && !self.outages.contains_key(&id.partition) {
                     if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
-                        // Everything picked is at least as good as what is yet to be read. To read first would only
-                        // bring the same head again when more is wanted than one read returns.
+                        // Everything picked is at least as good as the work that is yet to be read. Reading first would
+                        // only bring the same head again if more is wanted than one read returns.
                         return pick;
                     } else if pick.room(wanted) == 0 {
                         break;
@@ -388,7 +391,7 @@ impl Ready {
         now: i64,
     ) {
         self.read_answered(id.partition, now);
-        // Reads that were under way beside each other may bring more than there is room for.
+        // Reads that ran at the same time may bring more than there is room for.
         let kept = self.read_limit(found.len());
         if kept < found.len() {
             found.truncate(kept);
@@ -430,8 +433,8 @@ impl Ready {
         self.forget_if_empty(id);
     }
 
-    /// How many candidates one read of a queue may bring; where many are kept already, enough to see whether it holds more
-    /// than one.
+    /// How many candidates one read of a queue may bring. If many are kept already, only as many as show whether the
+    /// queue holds more than one.
     pub(crate) fn read_limit(&self, usual: usize) -> usize {
         if self.buffered + usual > BUFFERED_MAX { usual.min(2) } else { usual }
     }
@@ -440,7 +443,7 @@ impl Ready {
         self.queues_between(partition, None, None)
     }
 
-    /// The queues of a partition behind a name, up to and with another.
+    /// The queues of a partition after a name, up to and including another.
     fn queues_between(&self, partition: Partition, after: Option<&IndexName>, to: Option<&IndexName>) -> Vec<QueueId> {
         let from = match after {
             Some(after) => Bound::Excluded(QueueId { partition, index: after.clone() }),
@@ -467,7 +470,7 @@ impl Ready {
         self.forget_if_empty(&candidate.queue);
     }
 
-    /// A candidate lost to a conflict: what the store has of it now is unknown, so the queue is read again.
+    /// A candidate was lost to a conflict: its present state in the store is unknown, so the queue is read again.
     pub(crate) fn lost(&mut self, candidate: &Candidate, now: i64) {
         self.in_flight.remove(&candidate.place());
         self.tried(candidate, false);
@@ -479,7 +482,8 @@ impl Ready {
         self.wake_for(&candidate.queue);
     }
 
-    /// Another server took a candidate. Several that take work in the same order would go on like that.
+    /// Another server took a candidate. Servers that take work in the same order would go on colliding, so this one
+    /// keeps out of the way for a while.
     pub(crate) fn overtaken(&mut self, candidate: &Candidate, now: i64) {
         if let Some(lane) = lane_mut(&mut self.lanes, &candidate.execution.namespace, &candidate.execution.lane) {
             lane.contended_until = now + CONTENDED_MS;
@@ -487,7 +491,7 @@ impl Ready {
         self.lost(candidate, now);
     }
 
-    /// A candidate that was not tried goes back to where it came from.
+    /// Puts a candidate that was not tried back into its queue.
     fn put_back(&mut self, candidate: Candidate) {
         let place = candidate.place();
         self.in_flight.remove(&place);
@@ -502,7 +506,7 @@ impl Ready {
         self.relist(&id);
     }
 
-    /// The gate of a candidate has room for the next one, and for more if it admitted this one.
+    /// A candidate was tried: its gate has room for the next one, and for more if it admitted this one.
     fn tried(&mut self, candidate: &Candidate, admitted: bool) {
         if !candidate.execution.is_gated() || self.gates.are_all_open() {
             return;
@@ -531,7 +535,7 @@ impl Ready {
         }
     }
 
-    /// A gate refused: nothing behind it is tried until then, or until it is opened.
+    /// Closes a gate that refused: nothing behind it is tried until this instant, or until it is opened.
     pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64) {
         let name = (namespace.to_owned(), gate.to_owned());
         self.forget_opening(&name);
@@ -554,7 +558,7 @@ impl Ready {
         self.openings.insert((at, opening));
     }
 
-    /// Says that something opens earlier than what was known to.
+    /// Notified when something opens earlier than the next known opening.
     pub(crate) fn opening_noted(&self) -> Arc<Notify> {
         Arc::clone(&self.opening_noted)
     }
@@ -599,12 +603,13 @@ impl Ready {
         }
     }
 
-    /// When something opens by itself.
+    /// The next instant at which something opens by itself.
     pub(crate) fn next_opening(&self) -> Option<i64> {
         self.openings.first().map(|(at, _)| *at)
     }
 
-    /// Opens what has waited for this instant. Each lets in one claim; what that one finds lets in the next.
+    /// Opens gates, queues and partitions whose instant has come. Each lets one claim try; if that succeeds, others
+    /// follow.
     pub(crate) fn open_due(&mut self, now: i64) {
         while let Some((at, opening)) = self.openings.first().cloned() {
             if at > now {
@@ -633,8 +638,8 @@ impl Ready {
         }
     }
 
-    /// Whether something that a claimer could take has not been readable, and nothing of its lanes was read since. A slow
-    /// read is no outage as long as others are answered.
+    /// Whether work that a claimer could take could not be read, and no queue of its lanes was read since. A slow read
+    /// is no outage as long as others are answered.
     pub(crate) fn is_unreadable(&self, criteria: &Criteria, since: i64, now: i64) -> bool {
         let (mut failed, mut slow, mut answered) = (false, false, false);
         for lane in self.awaited_lanes(criteria) {

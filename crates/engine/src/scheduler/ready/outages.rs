@@ -1,9 +1,9 @@
 //! Partitions that do not answer. The queues of such a partition are out of sight until a read or a commit there
-//! succeeds. Once in a while one claim reads one of them to find out, and its answer speaks for all. A partition whose
-//! reads hang is left alone in the same way, but what is known of its queues is handed out: commits may work there.
+//! succeeds. Once in a while one claim reads one of them, and the result applies to all. A partition whose reads hang
+//! is left alone in the same way, but known candidates of its queues are handed out, because commits may work there.
 //!
-//! Cost: the beginning and the end of an outage touch every queue of the partition once. Whatever else happens during
-//! an outage costs the same however many queues the partition has.
+//! Cost: the beginning and the end of an outage touch every queue of the partition once. Everything else during an
+//! outage costs the same however many queues the partition has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,17 +21,17 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Outage {
     state: OutageState,
-    /// Nothing is known to have failed there; reads get no answer.
+    /// No call is known to have failed there, but reads get no answer.
     hangs: bool,
-    /// The queue that was read last to find out. The next read is of another one, since this one may hang.
+    /// The queue that was probed last. The next probe reads another one, because this one may hang.
     probed: Option<QueueId>,
-    /// The lanes that have queues there, by namespace: their claims find out whether the partition works again.
+    /// The lanes that have queues there, by namespace; their claims probe whether the partition works again.
     lanes: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutageState {
-    /// The partition failed: it is left alone until then.
+    /// The partition failed: it is left alone until this instant.
     Closed { until: i64 },
     /// The next claim that asks for one of the lanes reads a queue.
     Due,
@@ -63,7 +63,7 @@ impl Outage {
         self.hangs
     }
 
-    /// Where a queue of this partition is to be listed.
+    /// The place of a queue of this partition in the lists of its lane.
     pub(super) fn listing(&self, queue: &Queue) -> Listing {
         if self.hangs { queue.listing_unreadable() } else { Listing::default() }
     }
@@ -74,7 +74,8 @@ impl Outage {
 }
 
 impl Ready {
-    /// A partition does not answer: its queues are left alone for a while, and its candidates are read anew then.
+    /// A partition does not answer: its queues are left alone for a while, and their candidates are read anew
+    /// afterwards.
     pub(crate) fn partition_failed(&mut self, partition: Partition, now: i64) {
         self.troubled_until = now + TROUBLED_MS;
         let until = now + BLOCKED_MS;
@@ -165,8 +166,8 @@ impl Ready {
         self.relist(id);
     }
 
-    /// It is time to find out whether a partition works again: one claim of each lane is told, and the first one that
-    /// looks does it.
+    /// It is time to probe whether a partition works again: one claim of each lane is told, and the first one that
+    /// looks reads a queue.
     pub(super) fn open_partition(&mut self, partition: Partition, now: i64) {
         let Some(outage) = self.outages.get_mut(&partition) else { return };
         match outage.state {
@@ -181,17 +182,17 @@ impl Ready {
         }
     }
 
-    /// Whether the next claim is to find out whether this partition works.
+    /// Whether the next claim should probe this partition.
     pub(super) fn is_probe_due_in(&self, partition: Partition) -> bool {
         self.outages.get(&partition).is_some_and(Outage::is_due)
     }
 
-    /// Whether a claim of this lane is to find out whether some partition works.
+    /// Whether a claim of this lane should probe some partition.
     pub(super) fn is_probe_due(&self, namespace: &str, lane: &str) -> bool {
         self.outages.values().any(|outage| outage.is_due() && outage.has_lane(namespace, lane))
     }
 
-    /// Reads that find out whether partitions with queues of this lane work again, one in each.
+    /// Adds reads that probe whether partitions with queues of this lane work again, one in each.
     pub(super) fn probe(&mut self, criteria: &Criteria, (name, wanted): (&str, Wanted), pick: &mut Pick, now: i64) {
         if !self.is_probe_due(&criteria.namespace, name) {
             return;
@@ -206,7 +207,7 @@ impl Ready {
         }
     }
 
-    /// Begins to read a queue of a lane in a partition that failed. Queues that are being read are passed over.
+    /// Begins to read a queue of a lane in a partition that failed. Queues that are being read are skipped.
     fn begin_probe(&mut self, partition: Partition, (namespace, name): (&str, &str), now: i64) -> Option<QueueId> {
         let lane = lane_mut(&mut self.lanes, namespace, name)?;
         let outage = self.outages.get_mut(&partition)?;
@@ -234,7 +235,7 @@ impl Ready {
     }
 }
 
-/// Some queues of a lane in a partition: those behind one of them, and then from the first one on.
+/// The queues of a lane in a partition: first those after a given one, then those from the first one on.
 fn queues_behind<'l>(
     lane: &'l AwaitedLane,
     partition: Partition,

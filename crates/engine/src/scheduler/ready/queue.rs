@@ -9,7 +9,8 @@ use ff_store::{Fence, Version};
 
 use super::SPREAD;
 
-/// An execution that may be claimed, as some read or commit brought it along. The claim's guards decide.
+/// An execution that may be claimed, as a read or a commit of this engine found it. The claim's guards decide whether
+/// it still may.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     pub(crate) execution: Arc<Execution>,
@@ -76,12 +77,12 @@ impl QueueName {
 /// The part of a queue that the store may hold beside the candidates in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Nothing that was announced.
+    /// Nothing that is known of: every announced entry is in the buffer.
     Known,
     /// Something at this score or behind it, which is yet to be read.
     Unknown(i64),
-    /// A claim reads it. `from` is what was unknown before, `unread` whether it was to be read for its name, `missed` the
-    /// best score announced since, which the read may not have seen.
+    /// A claim is reading it. `from` is the score from which it was unknown before, `unread` whether it was to be read
+    /// for its name, `missed` the best score announced since, which the read may not have seen.
     Fetching { from: Option<i64>, unread: bool, missed: Option<i64>, since: i64 },
 }
 
@@ -119,23 +120,24 @@ pub(super) struct Queue {
     /// The very head of the queue, ordered by (score, key) like the index itself.
     pub(super) buffer: BTreeMap<(i64, Key), Candidate>,
     pub(super) contents: Contents,
-    /// Its name was found, and it may hold what is not known of, at any score. What is known stays in sight meanwhile.
+    /// Its name was found, so it may hold unknown work of any score. Candidates that are known can be taken meanwhile.
     pub(super) unread: bool,
-    /// When the last read of it began. Of those that are to be read, the one that has waited longest for it is the first.
+    /// When the last read of it began. Of the queues that are to be read, the one that was read longest ago comes
+    /// first.
     pub(super) read_at: i64,
-    /// The head holds only what cannot be taken now: the next read begins behind it.
+    /// The head holds only executions that cannot be taken now, so the next read begins behind it.
     pub(super) read_after: Option<(i64, Key)>,
-    /// The last read of it failed, for a reason of its own: the queue is left alone until then.
+    /// The last read of it failed, for a reason of its own: the queue is left alone until this instant.
     pub(super) blocked_until: Option<i64>,
     /// The last read of it failed. No claim waits for the next read, which finds out whether it still does.
     pub(super) suspect: bool,
     pub(super) listed: Listing,
     /// When a claim last took or read something here.
     pub(super) used_at: i64,
-    /// The number of the last announcement, by which a sweep knows what came after it.
+    /// The number of the last announcement, by which a sweep knows whether it came after the sweep began.
     pub(super) stamp: u64,
-    /// The number of the last announcement that had nothing but its name, after which all it holds was yet to be read; 0
-    /// if there was none.
+    /// The number of the last announcement of its name alone, after which everything in it was to be read; 0 if there
+    /// was none.
     pub(super) found: u64,
 }
 
@@ -171,26 +173,26 @@ impl Queue {
         }
     }
 
-    /// Where it is to be listed.
+    /// Its place in the lists of its lane.
     pub(super) fn listing(&self) -> Listing {
         let to_read = self.unread && self.is_at_rest() && self.blocked_until.is_none();
         Listing { head: self.head().map(|(score, _)| score), unread: to_read.then_some(self.read_at) }
     }
 
-    /// Where it is to be listed while it cannot be read: by what is known of it.
+    /// Its place in the lists while it cannot be read: by its known candidates only.
     pub(super) fn listing_unreadable(&self) -> Listing {
         let known = self.buffer.keys().next().filter(|_| self.blocked_until.is_none());
         Listing { head: known.map(|(score, _)| *score), unread: None }
     }
 
-    /// Its name is in the store, and with it something that may not be known of.
+    /// Notes that its name is in the store, so that it may hold unknown work.
     pub(super) fn note_name(&mut self) {
         self.found = self.stamp;
         self.unread = true;
         self.read_after = None;
     }
 
-    /// Something at this score is in the store.
+    /// Notes that the store holds work of this score.
     pub(super) fn note(&mut self, score: i64) {
         // It may stand before the place where the next read was to begin.
         self.read_after.take_if(|(after, _)| score <= *after);
@@ -220,7 +222,7 @@ impl Queue {
         !matches!(self.contents, Contents::Fetching { .. })
     }
 
-    /// Whether something at this score stands behind what is yet to be read. Where nothing but the name is known, everything
+    /// Whether work of this score comes behind work that is yet to be read. If nothing but the name is known, all work
     /// does.
     pub(super) fn is_behind(&self, score: i64) -> bool {
         match self.contents {
@@ -230,7 +232,7 @@ impl Queue {
         }
     }
 
-    /// Forgets the candidates; the store has them. Says how many there were.
+    /// Drops the candidates, which the store still has. Returns how many there were.
     pub(super) fn drop_buffer(&mut self) -> usize {
         let count = self.buffer.len();
         if let Some(score) = self.buffer.keys().next().map(|(score, _)| *score) {

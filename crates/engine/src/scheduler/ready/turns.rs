@@ -1,6 +1,6 @@
 //! Turns by key in a lane. Each key has an account of the turns it has had; the key that has had the fewest is served
-//! next, and a turn costs less the more weight the work has. A key that had nothing to do saves up nothing: it joins
-//! where the others are.
+//! next, and a turn costs less the more weight the work has. A key that had no work saves up no turns: it joins at the
+//! level of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::queue::QueueId;
 
 /// The cost of a turn for a key of weight one.
 const TURN: u64 = 1_000_000;
-/// Accounts that are kept before those that say nothing are forgotten.
+/// The number of accounts at which those that make no difference are forgotten.
 const ACCOUNTS_MAX: usize = 1_024;
-/// Accounts that are kept before those of all keys without work are forgotten. While keys come of which each is served for
-/// the first time, none of the accounts says nothing.
+/// The number of accounts at which those of all keys without work are forgotten. While every key that comes is served
+/// for the first time, every account makes a difference, so the smaller limit forgets none.
 const ACCOUNTS_KEPT: usize = 65_536;
-/// Scores of one priority lie within so much of each other.
+/// The range of scores of one priority.
 const BAND: i64 = ff_core::limits::AGING_DEFAULT_MS;
-/// Queues that are looked at for one that is near.
+/// Heads that are examined to find one in a partition in which this engine is ranked first.
 const NEAR_MAX: usize = 64;
-/// Where the first of them begins: instants of the years 2017 to 2049 are within one band.
+/// The beginning of the first band, chosen so that instants of the years 2017 to 2049 lie within one band.
 const BAND_BEGINS: i64 = BAND + BAND / 2;
 
 /// Where a queue stands among the heads of its lane. In a lane without keys only the score counts.
@@ -34,7 +34,7 @@ pub(super) struct Place {
 pub(super) struct Turns {
     /// The turns that each key has had. A key that is not here has had none since the others began.
     had: BTreeMap<String, u64>,
-    /// Where the key that was served last stood before.
+    /// The account that the key served last had before its turn.
     now: u64,
 }
 
@@ -44,7 +44,7 @@ impl Turns {
         Place { band, turn: self.had.get(key).copied().unwrap_or(0), score }
     }
 
-    /// A key is served.
+    /// Charges a turn to a key that is served.
     pub(super) fn charge(&mut self, key: &str, weight: u32) {
         let had = match self.had.get_mut(key) {
             Some(had) => had,
@@ -54,20 +54,21 @@ impl Turns {
         *had = self.now + TURN / u64::from(weight.max(1));
     }
 
-    /// A key was not served after all.
+    /// Refunds the turn of a key that was not served after all.
     pub(super) fn refund(&mut self, key: &str, weight: u32) {
         if let Some(had) = self.had.get_mut(key) {
             *had = had.saturating_sub(TURN / u64::from(weight.max(1)));
         }
     }
 
-    /// Whether there are so many accounts that those that say nothing should go.
+    /// Whether there are so many accounts that some should be forgotten.
     pub(super) fn are_many(&self) -> bool {
         self.had.len() >= ACCOUNTS_MAX && self.had.len().is_power_of_two()
     }
 
-    /// Forgets the accounts of keys that are not listed and have had no more than the one served last: they are as good as
-    /// new. If there are very many, those that have had more go, too: a key that comes back has one turn too early then.
+    /// Forgets the accounts of keys that are not listed and have had no more turns than the key served last: they are
+    /// as good as new. If there are very many accounts, those with more turns are forgotten, too; such a key gets one
+    /// turn too early when it comes back.
     pub(super) fn forget_unlisted(&mut self, is_listed: impl Fn(&str) -> bool) {
         let (now, many) = (self.now, self.had.len() >= ACCOUNTS_KEPT);
         self.had.retain(|key, had| (*had > now && !many) || is_listed(key));
@@ -96,7 +97,7 @@ struct KeyQueues {
 }
 
 impl Order {
-    /// Nothing, in a lane whose work takes turns or does not.
+    /// An empty order, for a lane whose work takes turns or does not.
     pub(super) fn of(turns: Option<&Turns>) -> Self {
         if turns.is_some() { Self::ByTurn(ByTurn::default()) } else { Self::ByScore(BTreeSet::new()) }
     }
@@ -117,7 +118,7 @@ impl Order {
         }
     }
 
-    /// The account of a key has changed.
+    /// Moves a key whose account has changed.
     pub(super) fn moved(&mut self, key: &str, turns: &Turns) {
         if let Self::ByTurn(keys) = self {
             keys.moved(key, turns);
@@ -152,7 +153,7 @@ impl Order {
         near.map(|(head, id)| (*head, id))
     }
 
-    /// The place that is to be taken first.
+    /// The queue that is to be taken first, and its place.
     pub(super) fn first(&self) -> Option<(Place, &QueueId)> {
         match self {
             Self::ByScore(heads) => heads.first().map(|(score, id)| (Place { band: 0, turn: 0, score: *score }, id)),
@@ -165,7 +166,7 @@ impl Order {
 }
 
 impl Place {
-    /// The score of work that is so much younger.
+    /// The worst score of work that is at most this much younger.
     pub(super) fn not_later_than(self, ms: i64) -> i64 {
         self.score.saturating_add(ms)
     }

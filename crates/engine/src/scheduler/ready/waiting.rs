@@ -1,5 +1,5 @@
-//! Claims that wait for work, and which of them is told of it. The work of one queue wakes one claim; that one, when it
-//! has looked, wakes the next if there is more.
+//! Claims that wait for work, and the choice of the claim that is told of it. The work of one queue wakes one claim;
+//! when that claim has looked, it wakes the next one if there is more.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Waiter {
 }
 
 impl Ready {
-    /// A claim waits for work in lanes that it has asked for.
+    /// Adds a claim that waits for work in lanes that it has asked for.
     pub(crate) fn wait(&mut self, criteria: Arc<Criteria>) -> (u64, Arc<Notify>) {
         let number = self.next_waiter;
         self.next_waiter += 1;
@@ -31,15 +31,16 @@ impl Ready {
         (number, wake)
     }
 
-    /// A waiter is about to look, and is told of what comes from now on. Says whether it was told of something before.
+    /// A waiter is about to look for work, and can be told of new work from now on. Returns whether it had been told of
+    /// some before.
     pub(crate) fn wait_again(&mut self, number: u64) -> bool {
         let woken = self.waiters.get(&number).is_some_and(|waiter| waiter.woken);
         self.set_woken(number, false);
         woken
     }
 
-    /// A waiter tries as much as it may take: until it waits again, work wakes others. So does what it was told of since
-    /// its look began.
+    /// A waiter tries as much as it may take: until it waits again, work wakes others. If it was told of work since its
+    /// look began, another waiter is told.
     pub(crate) fn busy(&mut self, number: u64, told: bool) {
         let Some(waiter) = self.waiters.get(&number) else { return };
         let (told, criteria) = (told || waiter.woken, Arc::clone(&waiter.criteria));
@@ -49,7 +50,7 @@ impl Ready {
         }
     }
 
-    /// A waiter is back; work it was told of and did not take is for another waiter now.
+    /// Removes a waiter; if it was told of work and did not take it, another waiter is told.
     pub(crate) fn stop_waiting(&mut self, number: u64, now: i64) {
         let Some(waiter) = self.waiters.remove(&number) else { return };
         for name in &waiter.criteria.lanes {
@@ -74,7 +75,7 @@ impl Ready {
         lane.is_some_and(|lane| lane.is_awaited(&execution.capabilities, &execution.kind))
     }
 
-    /// Hints may have been lost: every waiter looks for itself.
+    /// Wakes every waiter, because hints may have been lost.
     pub(crate) fn wake_all(&mut self) {
         let numbers: Vec<u64> = self.waiters.keys().copied().collect();
         for number in numbers {
@@ -82,7 +83,7 @@ impl Ready {
         }
     }
 
-    /// Wakes the claim that has waited longest for what this queue holds.
+    /// Wakes the claim that has waited longest for work of this queue.
     pub(super) fn wake_for(&mut self, id: &QueueId) {
         let probe = self.is_probe_due_in(id.partition);
         let Some(queue) = self.queues.get(id).filter(|queue| probe || queue.listed.is_anywhere()) else { return };
@@ -92,7 +93,7 @@ impl Ready {
         }
     }
 
-    /// Wakes one for each queue behind a gate that could be tried now, up to what the gate admits at once.
+    /// Wakes one claim for each queue behind a gate that could be tried now, but no more than the gate admits at once.
     pub(super) fn wake_for_gate(&mut self, gate: &GateName) {
         let mut queues = self.gates.queues(gate);
         queues.retain(|id| self.queues.get(id).is_some_and(|queue| queue.listed.is_anywhere()));
@@ -101,14 +102,14 @@ impl Ready {
         }
     }
 
-    /// A claim leaves work behind that it looked at: others may take it.
+    /// Wakes other claims of these lanes, because a claim leaves work behind.
     pub(crate) fn wake_lanes(&mut self, criteria: &Criteria) {
         for lane in &criteria.lanes {
             self.wake_lane(&criteria.namespace, lane);
         }
     }
 
-    /// Wakes the claims that may take what there is in a lane.
+    /// Wakes the claims that may take the work of a lane.
     pub(super) fn wake_lane(&mut self, namespace: &str, name: &str) {
         let probe = self.is_probe_due(namespace, name);
         let Some(lane) = lane_mut(&mut self.lanes, namespace, name) else { return };
