@@ -119,6 +119,8 @@ document! {
         "tr" time_reason: BlockingReason,
         /// Which budget (`b:name`) or quota (`q:name`) refused it, while it is parked.
         "pk" parked_on: String,
+        /// It is parked among those of its fair key. What an earlier version parked stands among all that wait for the gate.
+        "pf" parked_by_key: bool,
         /// When a parked execution is looked at again, hint or not.
         "pr" recheck_at: i64,
         /// Free text about what it waits for.

@@ -19,6 +19,7 @@ pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod ready;
 mod returning;
+mod unparking;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
 use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
+use self::unparking::TurnsAtGates;
 use crate::env;
 use crate::groups::Name;
 use crate::metrics::ClaimExit;
@@ -69,6 +71,8 @@ struct Memory {
     concurrency_keys: ConcurrencyKeys,
     /// Gates that are looked at once more for what they left.
     looked_at: Mutex<BTreeSet<Name>>,
+    /// The turns that keys have had at gates.
+    turns_at_gates: Mutex<TurnsAtGates>,
     system: SystemDocuments,
 }
 
@@ -84,6 +88,7 @@ impl Scheduler {
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
             looked_at: Mutex::default(),
+            turns_at_gates: Mutex::default(),
             system,
         };
         Self { transactor: memory.system.transactor().clone(), memory: Arc::new(memory) }

@@ -36,6 +36,7 @@ use crate::ranks::Ranks;
 
 pub(crate) use self::lane::Skills;
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
+pub(crate) use self::turns::Turns;
 
 /// Candidates kept for each queue; what is beyond stays in the store until these are used up.
 pub(crate) const BUFFER_MAX: usize = 256;
