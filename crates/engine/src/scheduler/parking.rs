@@ -172,6 +172,18 @@ impl Scheduler {
         self.memory.looked_at.lock().expect("no holder of this lock panics")
     }
 
+    /// Lets in what waits for a gate in these partitions and in those that it remembers, as far as there is room.
+    pub(crate) async fn look_at_gate(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<()> {
+        let opened = self.reopen(namespace, gate, places).await?;
+        self.release_parked(namespace, gate, opened).await;
+        Ok(())
+    }
+
+    /// The partition of a gate's document.
+    pub(crate) fn home_of(&self, namespace: &str, gate: Gate<'_>) -> Partition {
+        place_of(&self.transactor, namespace, gate).0
+    }
+
     /// Takes over the memory of a gate that has room for what it left.
     async fn reopen(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<Opened> {
         if let Gate::Key { limit, key } = gate {

@@ -17,7 +17,7 @@ fn behind(gate: &str) -> Value {
     match gate {
         "quota" => json!({ "quota_policy_id": "q" }),
         "key" => json!({ "concurrency": [{ "key": "k", "limit": 1 }] }),
-        "estimate" => json!({ "budget_ids": ["room"], "estimate": { "tokens": 5 } }),
+        "estimate" => json!({ "budget_ids": ["room"], "policy": { "estimate": { "tokens": 5 } } }),
         _ => json!({ "budget_ids": ["spent"] }),
     }
 }
