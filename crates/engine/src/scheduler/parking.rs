@@ -3,7 +3,8 @@
 //! A refusal parks the one candidate that was examined and closes the gate in this process; the rest stay queued. The
 //! gate's document remembers in which partitions something is parked. The commit that opens the gate takes that memory;
 //! its engine looks there, and writes down again what it had to leave: work that is parked in between finds itself
-//! forgotten and says so anew, so no wake-up is lost. A recheck within 30 s covers a crash in the middle.
+//! forgotten and says so anew, so no wake-up is lost. After a crash in the middle the sweep looks at every gate that the
+//! indexes of parked work name, and a recheck within 30 s covers the rest.
 
 use std::collections::BTreeSet;
 

@@ -388,7 +388,7 @@ mod tests {
             keys(&chosen).into_iter().map(|(key, score)| (key.to_owned(), score)).collect::<Vec<_>>()
         };
         let all = look(&mut turns, 9);
-        let expected = [("", URGENT), ("a", NOW), ("b", NOW + 5), ("", NOW + 9), ("a", NOW + 1), ("a", NOW + 2)];
+        let expected = [("", URGENT), ("a", NOW), ("b", NOW + 5), ("a", NOW + 1), ("", NOW + 9), ("a", NOW + 2)];
         assert_eq!(all, expected.map(|(key, score)| (key.to_owned(), score)));
         assert_eq!(look(&mut turns, 2)[1].0, "b", "it has had the fewest turns");
     }

@@ -1,12 +1,16 @@
 //! Work of different keys takes turns in a lane, at every server.
 
+use crate::reconcile::damage;
 use crate::support::Harness;
+use ff_core::execution::Execution;
 use ff_core::op::view::ExecutionView;
 use ff_core::op::{
     Claim, Complete, CreateBudget, CreateExecutions, CreateQuota, ListExecutions, ReportBudgetUsage, ResetBudget,
+    SetBudgetLimits,
 };
-use ff_core::{ExecutionId, Family, PartitionConfig};
+use ff_core::{ExecutionId, Family, PartitionConfig, index};
 use ff_engine::Options;
+use ff_store::EntryChange;
 use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
@@ -259,6 +263,33 @@ async fn a_key_of_weight_three_has_three_turns_at_a_gate_for_one_of_another() {
     let keys: Vec<String> = let_in(&h, "quota", holder, 20).await.into_iter().map(key_of).collect();
     let share = keys.iter().filter(|key| *key == "heavy").count();
     assert!((14..=16).contains(&share), "{share} of 20: {keys:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_opens_wide_lets_in_every_key_however_many_there_are() {
+    let single = Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() };
+    for (options, keys) in [(single.clone(), 150), (Options { chunk_max: 2, ..single }, 15)] {
+        let h = Harness::with(options).await;
+        let all: Vec<Value> = (0..keys).map(|number| json!({ "fair_key": format!("tenant-{number}") })).collect();
+        park_behind(&h, "budget", &all).await;
+        h.must::<SetBudgetLimits>(json!({ "name": "narrow", "dimensions": { "tokens": { "hard": 1_000 } } })).await;
+        let parked = h.must::<ListExecutions>(json!({ "state": "rate_limited", "limit": 200 })).await.items;
+        assert!(parked.is_empty(), "{} of {keys} are left", parked.len());
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_of_parked_work_that_an_earlier_version_left_behind_stands_in_nobodys_way() {
+    let h = Harness::with(Options { partitions: Some(PartitionConfig::SINGLE), ..Options::default() }).await;
+    let ended = h.submit(json!({ "fair_key": "b" })).await;
+    let task = claim(&h).await;
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    let holder = park_behind(&h, "quota", &[json!({ "fair_key": "b" })]).await;
+    let (index, member) = (index::blocked_by_key("default", "q:narrow", "b"), Execution::key_of(&ended));
+    damage(&h, &member, EntryChange::Set { index, member: member.clone(), score: 0 }).await;
+    assert_eq!(let_in(&h, "quota", holder, 1).await.len(), 1, "it starts within a second");
     h.finish().await;
 }
 

@@ -57,7 +57,7 @@ impl Seat {
         Instant::now()
     }
 
-    /// So many of the next reads of what is due panic.
+    /// So many of the next reads of what is due in flow partitions panic.
     fn panic_when_due(&self, times: u64) {
         self.panics.store(times, Ordering::SeqCst);
     }
@@ -82,7 +82,8 @@ impl Store for Seat {
 
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> ff_store::Result<Answers> {
         self.reach(DEAD).await;
-        let only_due = matches!(queries.as_slice(), [Query::Scan(scan)] if scan.index == index::due());
+        let of_flows = partition.family == Family::Flow;
+        let only_due = of_flows && matches!(queries.as_slice(), [Query::Scan(scan)] if scan.index == index::due());
         let less = |left: u64| left.checked_sub(1);
         if only_due && self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             panic!("a defect of the store");
