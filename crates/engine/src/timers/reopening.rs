@@ -7,10 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::index::{self, BlockedName, Due, kind};
-use ff_core::{Family, IndexName, Key, Partition, Result, limits};
-use ff_store::{Answer, Query, Scan};
+use ff_core::reservation::Reservation;
+use ff_core::slot::{Slot, SlotUse};
+use ff_core::{ExecutionId, Family, IndexName, Key, Partition, Result, SlotId, limits};
+use ff_store::{Answer, Query, Scan, StoredDocument};
 use futures_util::stream::{self, StreamExt};
 
 use super::Timers;
@@ -23,6 +26,11 @@ use crate::scheduler::reads::NAMES_LIMIT;
 const PAGES_MAX: usize = 10;
 /// Timers read at once.
 const TIMERS_LIMIT: usize = 1_000;
+/// Slots and their executions read at once.
+const SLOTS_LIMIT: usize = 200;
+
+/// The timer of a slot or of an estimate: the document and when it is due.
+type SlotTimer = (Key, i64);
 
 /// Gates by namespace and text, and where something waits for each.
 type GatesWithParked = BTreeMap<Name, BTreeSet<Partition>>;
@@ -55,24 +63,70 @@ impl Timers {
     /// else.
     async fn free_unused_slots(&self, homes: &[Partition]) {
         let looks = homes.to_vec().into_iter().map(|home| async move {
-            let timers = match self.young_slots(home).await {
-                Ok(timers) => timers,
-                Err(error) => return self.not_reopened(home, &error),
-            };
-            let fired = timers.into_iter().map(|(key, score)| async move {
-                let judged = match key.kind() {
-                    kind::SLOT => self.fire_slot(home, key, score).await,
-                    _ => self.fire_reservation(home, key, score).await,
-                };
-                judged.unwrap_or_else(|error| self.not_reopened(home, &error));
-            });
-            stream::iter(fired).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
+            match self.unused_slots(home).await {
+                Ok(unused) => {
+                    let fired = unused.into_iter().map(|timer| self.fire_early(home, timer));
+                    stream::iter(fired).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
+                }
+                Err(error) => self.not_reopened(home, &error),
+            }
         });
         stream::iter(looks).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
     }
 
+    async fn fire_early(&self, home: Partition, (key, score): SlotTimer) {
+        let judged = match key.kind() {
+            kind::SLOT => self.fire_slot(home, key, score).await,
+            _ => self.fire_reservation(home, key, score).await,
+        };
+        judged.unwrap_or_else(|error| self.not_reopened(home, &error));
+    }
+
+    /// The timers of slots and estimates whose claims are over. Many are looked at together, because most are in use.
+    async fn unused_slots(&self, home: Partition) -> Result<Vec<SlotTimer>> {
+        let young = self.young_slots(home).await?;
+        let mut unused = Vec::new();
+        for timers in young.chunks(SLOTS_LIMIT) {
+            let keys = timers.iter().map(|(key, _)| key.clone()).collect();
+            let found = self.transactor.store().documents(home, keys).await?;
+            let mut by_place: BTreeMap<Partition, Vec<(ExecutionId, SlotId, SlotTimer)>> = BTreeMap::new();
+            for (timer, stored) in timers.iter().zip(found) {
+                let Some((execution, slot)) = stored.and_then(|stored| self.slot_of(timer.0.kind(), &stored)) else {
+                    continue;
+                };
+                by_place.entry(execution.partition()).or_default().push((execution, slot, timer.clone()));
+            }
+            for (place, slots) in by_place {
+                let keys = slots.iter().map(|(execution, ..)| Execution::key_of(execution)).collect();
+                let executions = match self.transactor.store().documents(place, keys).await {
+                    Ok(executions) => executions,
+                    Err(error) => {
+                        self.not_reopened(place, &error.into());
+                        continue;
+                    }
+                };
+                for ((_, slot, timer), stored) in slots.into_iter().zip(executions) {
+                    let execution = stored.and_then(|stored| self.transactor.readable::<Execution>(&stored));
+                    if SlotUse::of(execution.as_ref(), &slot) == SlotUse::Over {
+                        unused.push(timer);
+                    }
+                }
+            }
+        }
+        Ok(unused)
+    }
+
+    /// The execution and the try of a slot or an estimate.
+    fn slot_of(&self, document_kind: u8, stored: &StoredDocument) -> Option<(ExecutionId, SlotId)> {
+        if document_kind == kind::SLOT {
+            return self.transactor.readable::<Slot>(stored).map(|slot| (slot.execution, slot.id));
+        }
+        let reservation = self.transactor.readable::<Reservation>(stored)?;
+        Some((reservation.execution, reservation.slot?))
+    }
+
     /// The timers of slots and estimates that no engine has looked at yet.
-    async fn young_slots(&self, home: Partition) -> Result<Vec<(Key, i64)>> {
+    async fn young_slots(&self, home: Partition) -> Result<Vec<SlotTimer>> {
         let mut found = Vec::new();
         let limit = self.transactor.chunk(TIMERS_LIMIT);
         let latest = self.transactor.now_in(home) + limits::SLOT_ORPHAN_AGE_MS;
