@@ -62,7 +62,7 @@ impl Timers {
     /// Has the timers of young slots and estimates look before their time: a lease that ended without a mark leaves nothing
     /// else.
     async fn free_unused_slots(&self, homes: &[Partition]) {
-        let looks = homes.to_vec().into_iter().map(|home| async move {
+        let looks = homes.iter().copied().map(|home| async move {
             match self.unused_slots(home).await {
                 Ok(unused) => {
                     let fired = unused.into_iter().map(|timer| self.fire_early(home, timer));

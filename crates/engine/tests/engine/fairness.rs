@@ -200,7 +200,7 @@ async fn let_in(
     for _ in 0..count {
         match holder.take() {
             Some(held) => {
-                drop(h.must::<Complete>(json!({ "execution_id": held.execution_id, "fence": held.fence })).await)
+                h.must::<Complete>(json!({ "execution_id": held.execution_id, "fence": held.fence })).await;
             }
             None => {
                 h.must::<ResetBudget>(json!({ "name": "narrow" })).await;

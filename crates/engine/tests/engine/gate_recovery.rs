@@ -50,7 +50,9 @@ async fn open(h: &Harness, gate: &str, running: &Task) {
             let reset = h.must::<ResetBudget>(json!({ "name": "spent" }));
             assert!(tokio::time::timeout(std::time::Duration::from_millis(100), reset).await.is_err());
         }
-        _ => drop(h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await),
+        _ => {
+            h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+        }
     }
     h.pass(10).await;
 }
