@@ -149,6 +149,10 @@ pub const STATE_PREFIX: u8 = b's';
 pub const SLOTS_PREFIX: u8 = b'o';
 /// The mark that tells the slots of a concurrency key from those of a quota.
 const KEY_SLOTS: &[u8] = b"c";
+const BLOCKED: u8 = b'b';
+const BLOCKED_BY_KEY: u8 = b'w';
+/// The first bytes of the names of indexes of parked work.
+pub const BLOCKED_PREFIXES: [u8; 2] = [BLOCKED, BLOCKED_BY_KEY];
 /// The first byte of the name of every listing.
 pub const LISTING_PREFIX: u8 = b'n';
 
@@ -255,7 +259,41 @@ pub fn asks(namespace: &str) -> IndexName {
 
 /// Executions parked because a gate refused them.
 pub fn blocked(namespace: &str, gate: &str) -> IndexName {
-    IndexName::from_parts(b'b', &[namespace.as_bytes(), gate.as_bytes()])
+    IndexName::from_parts(BLOCKED, &[namespace.as_bytes(), gate.as_bytes()])
+}
+
+/// Executions of one fair key parked because a gate refused them. Work without a key stands in [`blocked`].
+pub fn blocked_by_key(namespace: &str, gate: &str, fair_key: &str) -> IndexName {
+    IndexName::from_parts(BLOCKED_BY_KEY, &[namespace.as_bytes(), gate.as_bytes(), fair_key.as_bytes()])
+}
+
+/// How the names of all indexes of a gate by key begin.
+pub fn blocked_keys(namespace: &str, gate: &str) -> Vec<u8> {
+    IndexName::from_parts(BLOCKED_BY_KEY, &[namespace.as_bytes(), gate.as_bytes()]).as_bytes().to_vec()
+}
+
+/// The parts of the name of an index of parked work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockedName {
+    /// The namespace.
+    pub namespace: String,
+    /// The text of the gate.
+    pub gate: String,
+    /// The fair key of everything in it, where it holds one key only.
+    pub fair_key: Option<String>,
+}
+
+impl BlockedName {
+    /// The parts of this name, if it is the name of an index of parked work.
+    pub fn parse(name: &IndexName) -> Option<Self> {
+        let parts = name.parts()?;
+        let (namespace, gate, fair_key) = match (*name.as_bytes().first()?, parts.as_slice()) {
+            (BLOCKED, [namespace, gate]) => (namespace, gate, None),
+            (BLOCKED_BY_KEY, [namespace, gate, key]) => (namespace, gate, Some(text(key)?)),
+            _ => return None,
+        };
+        Some(Self { namespace: text(namespace)?, gate: text(gate)?, fair_key })
+    }
 }
 
 /// Executions with a tag.
@@ -388,6 +426,20 @@ mod tests {
         assert!(unlisted.iter().all(|index| !index.is_listed()));
         assert_eq!(unlisted.iter().collect::<std::collections::BTreeSet<_>>().len(), unlisted.len());
         assert!(queue("n", "l", "k", "", "").is_listed() && state("n", PublicState::Active).is_listed());
+    }
+
+    #[test]
+    fn the_name_of_an_index_of_parked_work_says_its_gate_and_key() {
+        let name = |key: Option<&str>| BlockedName {
+            namespace: "n".into(),
+            gate: "q:a,b".into(),
+            fair_key: key.map(str::to_owned),
+        };
+        assert_eq!(BlockedName::parse(&blocked("n", "q:a,b")), Some(name(None)));
+        assert_eq!(BlockedName::parse(&blocked_by_key("n", "q:a,b", "acme")), Some(name(Some("acme"))));
+        assert_eq!(BlockedName::parse(&queue("n", "l", "k", "", "q:a,b")), None);
+        assert!(blocked_by_key("n", "q:a", "x").as_bytes().starts_with(&blocked_keys("n", "q:a")));
+        assert!(!blocked_by_key("n", "q:ab", "x").as_bytes().starts_with(&blocked_keys("n", "q:a")));
     }
 
     #[test]

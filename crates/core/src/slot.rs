@@ -3,6 +3,7 @@
 //! server); each takes a slot, and the one that fails frees its own slot and no other.
 
 use crate::encoding::Document;
+use crate::execution::Execution;
 use crate::id::{ExecutionId, LeaseId, SlotId};
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
@@ -58,6 +59,29 @@ impl Indexed for Slot {
     }
 }
 
+/// Whether the claim of a slot has come about, as its execution shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotUse {
+    /// The execution uses the slot.
+    InUse,
+    /// The claim may be on its way.
+    MayCome,
+    /// The claim came and has ended, or cannot come any more. A claim commits under the version of an execution that could
+    /// be claimed; while the execution cannot be, it has another version, and never has that one again.
+    Over,
+}
+
+impl SlotUse {
+    /// Looks at the execution of a slot, which must have been read after the slot.
+    pub fn of(execution: Option<&Execution>, slot: &SlotId) -> Self {
+        match execution {
+            Some(execution) if execution.uses_slot(slot) => Self::InUse,
+            Some(execution) if !execution.is_eligible() => Self::Over,
+            _ => Self::MayCome,
+        }
+    }
+}
+
 /// The decision about a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotFate {
@@ -86,12 +110,12 @@ impl Slot {
         self.taken_at.saturating_add(limits::SLOT_ORPHAN_AGE_MS)
     }
 
-    /// Judges the slot by whether its execution uses it now.
-    pub fn fate(&self, in_use: bool, now: i64) -> SlotFate {
-        match in_use {
-            true => SlotFate::Confirm,
-            false if !self.confirmed && now < self.orphaned_at() => SlotFate::Wait,
-            false => SlotFate::Free,
+    /// Judges the slot by what its execution shows.
+    pub fn fate(&self, usage: SlotUse, now: i64) -> SlotFate {
+        match usage {
+            SlotUse::InUse => SlotFate::Confirm,
+            SlotUse::MayCome if !self.confirmed && now < self.orphaned_at() => SlotFate::Wait,
+            SlotUse::MayCome | SlotUse::Over => SlotFate::Free,
         }
     }
 
@@ -134,11 +158,12 @@ mod tests {
     fn a_slot_is_freed_only_when_its_claim_can_no_longer_come() {
         let slot = slot();
         let age = limits::SLOT_ORPHAN_AGE_MS;
-        assert_eq!(slot.fate(false, 1_000 + age - 1), SlotFate::Wait);
-        assert_eq!(slot.fate(false, 1_000 + age), SlotFate::Free);
-        assert_eq!(slot.fate(true, 1_000 + 10 * age), SlotFate::Confirm);
+        assert_eq!(slot.fate(SlotUse::MayCome, 1_000 + age - 1), SlotFate::Wait);
+        assert_eq!(slot.fate(SlotUse::MayCome, 1_000 + age), SlotFate::Free);
+        assert_eq!(slot.fate(SlotUse::Over, 1_000), SlotFate::Free);
+        assert_eq!(slot.fate(SlotUse::InUse, 1_000 + 10 * age), SlotFate::Confirm);
         let confirmed = Slot { confirmed: true, ..slot };
-        assert_eq!(confirmed.fate(false, 1_001), SlotFate::Free);
+        assert_eq!(confirmed.fate(SlotUse::MayCome, 1_001), SlotFate::Free);
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Execution {
         self.suspension = Some(suspension);
         self.suspension_event(effects);
         self.parked_on = request.gate.to_owned();
+        self.parked_by_key = false;
         self.blocking_detail = request.detail.to_owned();
         self.recheck_at = now + limits::ASKED_RECHECK_MS;
     }

@@ -30,7 +30,7 @@ impl Indexed for Execution {
             entries.push(entry(self.queue(), self.queue_score()));
         }
         if self.holds.has(Hold::Budget) || self.holds.has(Hold::Quota) || self.asks_budget() {
-            entries.push(entry(index::blocked(&self.namespace, &self.parked_on), self.queue_score()));
+            entries.push(entry(self.blocked_index(), self.queue_score()));
         }
         if let Some(at) = self.next_timer() {
             entries.push(Due::Timer.entry(&key, at));

@@ -8,7 +8,9 @@ use crate::error::{Code, Error, Result};
 use crate::event::Effects;
 use crate::gate::Gate;
 use crate::id::ExecutionId;
+use crate::index;
 use crate::join::{JoinDecision, JoinPolicy, JoinState};
+use crate::key::IndexName;
 use crate::lease::LeaseFence;
 use crate::limits;
 use crate::partition::digest16;
@@ -127,9 +129,8 @@ impl Execution {
             self.holds.clear(hold);
         }
         self.not_before = 0;
-        self.recheck_at = 0;
         self.time_reason = BlockingReason::default();
-        self.parked_on.clear();
+        self.forget_gate();
         self.blocking_detail.clear();
     }
 
@@ -195,6 +196,7 @@ impl Execution {
         let now = self.mark_updated(now);
         self.holds.set(hold);
         self.parked_on = gate.to_owned();
+        self.parked_by_key = !self.fair_key().is_empty();
         self.blocking_detail = detail.to_owned();
         self.recheck_at = recheck_at.clamp(now, now + limits::BLOCKED_RECHECK_MS);
         self.settle();
@@ -217,12 +219,26 @@ impl Execution {
         }
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
-        self.parked_on.clear();
+        self.forget_gate();
         if !self.holds.has(Hold::Operator) {
             self.blocking_detail.clear();
         }
-        self.recheck_at = 0;
         self.settle();
+    }
+
+    /// No gate keeps it out.
+    pub(super) fn forget_gate(&mut self) {
+        self.parked_on.clear();
+        self.parked_by_key = false;
+        self.recheck_at = 0;
+    }
+
+    /// Where it stands while a gate keeps it out.
+    pub(super) fn blocked_index(&self) -> IndexName {
+        match self.parked_by_key {
+            true => index::blocked_by_key(&self.namespace, &self.parked_on, self.fair_key()),
+            false => index::blocked(&self.namespace, &self.parked_on),
+        }
     }
 
     /// Whether it may be claimed or granted now.
@@ -251,8 +267,7 @@ impl Execution {
         // A gate is asked again once the dependencies are met, because its refusal may be long out of date by then.
         self.holds.clear(Hold::Budget);
         self.holds.clear(Hold::Quota);
-        self.parked_on.clear();
-        self.recheck_at = 0;
+        self.forget_gate();
         self.settle();
         Ok(())
     }

@@ -121,6 +121,8 @@ document! {
         "tr" time_reason: BlockingReason,
         /// Which budget (`b:name`) or quota (`q:name`) refused it, while it is parked.
         "pk" parked_on: String,
+        /// It is parked among those of its fair key. What an earlier version parked stands among all that wait for the gate.
+        "pf" parked_by_key: bool,
         /// When a parked execution is checked again, even if no hint came.
         "pr" recheck_at: i64,
         /// Free text about the reason of its wait.

@@ -148,8 +148,7 @@ impl Execution {
         self.suspension = None;
         self.waits.clear();
         self.blocking_detail.clear();
-        self.parked_on.clear();
-        self.recheck_at = 0;
+        self.forget_gate();
         self.resumed_by = by;
         self.resume_signals = signals;
         self.state.lifecycle_phase = LifecyclePhase::Runnable;

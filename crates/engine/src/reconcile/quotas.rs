@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
 use ff_core::quota::QuotaPolicy;
-use ff_core::slot::{Slot, SlotFate};
+use ff_core::slot::{Slot, SlotFate, SlotUse};
 use ff_core::{ConcurrencyKey, IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
@@ -135,7 +135,8 @@ impl Reconciler {
                             execution.uses_slot(&slot.id) || execution.owed_slots.contains(&slot.id)
                         })
                     });
-                    let free = slot.fate(in_use, self.transactor.now_in(partition)) == SlotFate::Free;
+                    let usage = if in_use { SlotUse::InUse } else { SlotUse::MayCome };
+                    let free = slot.fate(usage, self.transactor.now_in(partition)) == SlotFate::Free;
                     if free && self.is_taken(partition, &slot).await? {
                         if slot.of_key {
                             self.scheduler.free_key_slots(&slot.namespace, &slot.quota, vec![slot.key()]).await?;

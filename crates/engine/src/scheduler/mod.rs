@@ -20,6 +20,7 @@ pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod ready;
 mod returning;
+mod unparking;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
 use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
+use self::unparking::TurnsAtGates;
 use crate::env;
 use crate::groups::Name;
 use crate::metrics::ClaimExit;
@@ -70,6 +72,8 @@ struct Memory {
     concurrency_keys: ConcurrencyKeys,
     /// Gates that are about to be checked once more for executions that they had to leave.
     looked_at: Mutex<BTreeSet<Name>>,
+    /// The turns that keys have had at gates.
+    turns_at_gates: Mutex<TurnsAtGates>,
     system: SystemDocuments,
 }
 
@@ -85,6 +89,7 @@ impl Scheduler {
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
             looked_at: Mutex::default(),
+            turns_at_gates: Mutex::default(),
             system,
         };
         Self { transactor: memory.system.transactor().clone(), memory: Arc::new(memory) }

@@ -3,18 +3,17 @@
 //! A refusal parks the one candidate that was examined and closes the gate in this process; the rest stay queued. The
 //! gate's document lists the partitions in which executions are parked. The commit that opens the gate takes that list
 //! away. Its engine lets executions in there, and writes back the partitions of those that it had to leave. An
-//! execution that is parked in between adds its partition to the list again, so no wake-up is lost. A recheck within 30
-//! s covers a crash in the middle.
+//! execution that is parked in between adds its partition to the list again, so no wake-up is lost. After a crash in the
+//! middle the sweep checks every gate that the indexes of parked executions name, and a recheck within 30 s covers the
+//! rest.
 
 use std::collections::BTreeSet;
 
 use ff_core::budget::{Amounts, Budget, HardAction};
-use ff_core::event::Effects;
 use ff_core::execution::{AskBudget, Execution};
 use ff_core::gate::Gate;
 use ff_core::quota::QuotaPolicy;
 use ff_core::{Code, ExecutionId, IndexName, Key, Partition, Result, SuspensionId, index, limits};
-use ff_store::{Answer, Query, Scan};
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal, place_of};
@@ -24,8 +23,6 @@ use crate::groups::Name;
 use crate::opening::{GateDocument, Opened};
 use crate::transaction::{Command, Tx};
 
-/// Executions unparked by one commit.
-const UNPARK_CHUNK: usize = 64;
 /// If more executions wait for a gate than it can let in, the gate is checked once more after this time: those that
 /// were let in may be in a lane that no worker claims from, or be cancelled, and leave their room to others.
 const LOOK_AGAIN_MS: i64 = 500;
@@ -151,70 +148,9 @@ impl Scheduler {
         self.ready().open_gates_at(namespace, gate, at);
     }
 
-    async fn unpark(&self, namespace: &str, gate: Gate<'_>, text: &str, opened: Opened) {
-        let index = index::blocked(namespace, text);
-        let Opened { mut places, count: mut left, mut given_back, mut awaited } = opened;
-        while left > 0 && !places.is_empty() {
-            let limit = self.transactor.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
-            let reads = places.iter().map(|place| {
-                let scan = Scan::first(index.clone(), limit + 1);
-                async move { (*place, self.transactor.read(*place, vec![Query::Scan(scan)]).await) }
-            });
-            let mut waiting = Vec::new();
-            let mut unread = Vec::new();
-            for (place, answer) in futures_util::future::join_all(reads).await {
-                match answer.map(|answers| answers.into_only(Answer::into_scan)) {
-                    Ok(Ok(page)) => waiting.extend(page.entries.into_iter().map(|e| (e.score, e.member, place))),
-                    _ => unread.push(place),
-                }
-            }
-            waiting.sort();
-            let chosen: Vec<_> = waiting.iter().take(limit).cloned().collect();
-            let mut unparked = Unparked::default();
-            for place in &places {
-                let keys: Vec<Key> =
-                    chosen.iter().filter(|(_, _, of)| of == place).map(|(_, key, _)| key.clone()).collect();
-                if keys.is_empty() {
-                    continue;
-                }
-                let verb = Unpark { gate: text, keys };
-                match self.transactor.transact(*place, self.transactor.fresh_command(), &verb).await {
-                    Ok(here) => unparked.add(&here),
-                    Err(error) => {
-                        if let Some(suppressed) = self.transactor.may_log("parked work could not be woken") {
-                            tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking in 30 s");
-                        }
-                        unread.push(*place);
-                    }
-                }
-            }
-            // An execution that another hold keeps back as well uses no room. A round that moved nothing counts in
-            // full, so that entries without documents cannot keep this loop going.
-            left -= if unparked.all == 0 { chosen.len() as u64 } else { unparked.eligible };
-            places.retain(|place| {
-                !unread.contains(place) && waiting.iter().skip(chosen.len()).any(|(_, _, of)| of == place)
-            });
-            if !unread.is_empty() || (left == 0 && !places.is_empty()) {
-                let left_over = places.iter().filter(|_| left == 0);
-                let left_over = unread.iter().chain(left_over).copied().collect();
-                self.look_again_soon(namespace, gate, &places);
-                let mut again = self.remember_left(namespace, gate, left_over, (given_back, &awaited)).await;
-                // A partition that does not answer is not asked again and again: executions there are woken by the next
-                // slot that is given back, or by their recheck within 30 s.
-                let silent = again.places.extract_if(.., |place| unread.contains(place)).collect::<Vec<_>>();
-                if !silent.is_empty() {
-                    self.remember_left(namespace, gate, silent, (again.given_back, &again.awaited)).await;
-                }
-                if !again.places.is_empty() {
-                    Opened { places, count: left, given_back, awaited } = again;
-                }
-            }
-        }
-    }
-
     /// Checks a gate once more for executions that it had to leave, until it has no room or nothing waits. Only one
     /// such check is under way for each gate.
-    fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
+    pub(super) fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
         let name = (namespace.to_owned(), gate.to_string());
         if !self.looked_at().insert(name.clone()) {
             return;
@@ -242,6 +178,18 @@ impl Scheduler {
         self.memory.looked_at.lock().expect("no holder of this lock panics")
     }
 
+    /// Lets in what waits for a gate in these partitions and in those that it remembers, as far as there is room.
+    pub(crate) async fn look_at_gate(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<()> {
+        let opened = self.reopen(namespace, gate, places).await?;
+        self.release_parked(namespace, gate, opened).await;
+        Ok(())
+    }
+
+    /// The partition of a gate's document.
+    pub(crate) fn home_of(&self, namespace: &str, gate: Gate<'_>) -> Partition {
+        place_of(&self.transactor, namespace, gate).0
+    }
+
     /// Takes the recorded partitions of a gate, if the gate has room for executions that it left.
     async fn reopen(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<Opened> {
         if let Gate::Key { limit, key } = gate {
@@ -264,7 +212,7 @@ impl Scheduler {
     }
 
     /// Records the partitions in which executions are left, unless more of them can run by now.
-    async fn remember_left(
+    pub(super) async fn remember_left(
         &self,
         namespace: &str,
         gate: Gate<'_>,
@@ -403,44 +351,5 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
             tx.save(&gate);
         }
         Ok(Opened::default())
-    }
-}
-
-/// Puts parked executions back into their queues.
-struct Unpark<'a> {
-    gate: &'a str,
-    keys: Vec<Key>,
-}
-
-/// How many executions were unparked, and how many of them no other hold keeps back.
-#[derive(Debug, Clone, Copy, Default)]
-struct Unparked {
-    all: u64,
-    eligible: u64,
-}
-
-impl Unparked {
-    fn add(&mut self, other: &Self) {
-        self.all += other.all;
-        self.eligible += other.eligible;
-    }
-}
-
-impl Command for Unpark<'_> {
-    type Outcome = Unparked;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Unparked> {
-        let mut unparked = Unparked::default();
-        for loaded in tx.load_many::<Execution>(self.keys.clone()).await?.into_iter().flatten() {
-            let mut execution = loaded.document;
-            if execution.parked_on == self.gate {
-                let mut effects = Effects::default();
-                execution.unpark(tx.now, &mut effects);
-                unparked.all += 1;
-                unparked.eligible += u64::from(execution.is_eligible());
-                tx.save_execution(&execution, effects);
-            }
-        }
-        Ok(unparked)
     }
 }

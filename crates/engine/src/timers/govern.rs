@@ -6,7 +6,7 @@ use ff_core::concurrency::ConcurrencyKey;
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::index::{self, Due};
-use ff_core::slot::{Slot, SlotFate};
+use ff_core::slot::{Slot, SlotFate, SlotUse};
 use ff_core::{Document, Error, Indexed, Key, Partition, Result};
 use ff_store::{Answer, Query};
 
@@ -147,6 +147,7 @@ impl Command for JudgeSlot {
         let at = answers.at;
         let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
         let execution = found.into_iter().next().flatten().map(|stored| Execution::decode(&stored.body)).transpose()?;
+        let usage = SlotUse::of(execution.as_ref(), &slot.id);
         let execution = execution.filter(|execution| execution.uses_slot(&slot.id));
         if execution.as_ref().is_some_and(|execution| execution.may_end_unmarked(at)) {
             // The clocks of the two partitions disagree. The lease may still end without a mark, and then only this
@@ -154,8 +155,7 @@ impl Command for JudgeSlot {
             tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?;
             return Ok(None);
         }
-        let in_use = execution.is_some();
-        match slot.fate(in_use, tx.now) {
+        match slot.fate(usage, tx.now) {
             SlotFate::Wait => tx.repair_due(&self.key, Some(slot.orphaned_at()), self.score).await?,
             SlotFate::Confirm => {
                 slot.confirm();

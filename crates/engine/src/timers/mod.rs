@@ -14,6 +14,7 @@ mod fire;
 mod govern;
 mod orphan;
 mod registry;
+mod reopening;
 mod sweep;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@ use ff_core::budget::{self, Budget};
 use ff_core::execution::Execution;
 use ff_core::index::Due;
 use ff_core::reservation::{Reservation, ReservationState};
+use ff_core::slot::SlotUse;
 use ff_core::{Indexed, Key, Partition, Result, SlotId, limits};
 
 use super::Timers;
@@ -38,8 +39,13 @@ impl Timers {
     async fn judge_estimate(&self, partition: Partition, held: &Reservation, slot: SlotId, score: i64) -> Result<()> {
         let home = held.execution.partition();
         let found = self.transactor.find::<Execution>(home, Execution::key_of(&held.execution)).await?;
-        let in_use = found.is_some_and(|execution| execution.uses_slot(&slot) || execution.owed_slots.contains(&slot));
-        if in_use || held.expires_at > self.transactor.now_in(partition) {
+        let owed = found.as_ref().is_some_and(|execution| execution.owed_slots.contains(&slot));
+        let keep = match SlotUse::of(found.as_ref(), &slot) {
+            SlotUse::InUse => true,
+            SlotUse::MayCome => held.expires_at > self.transactor.now_in(partition),
+            SlotUse::Over => false,
+        };
+        if owed || keep {
             let verb = KeepEstimate { key: &held.key(), score };
             return self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
         }

@@ -22,9 +22,9 @@ use crate::scheduler::ready::{NamesPage, QueueName};
 /// Marks taken up by one look.
 const MARKS_LIMIT: usize = 200;
 /// How much later the engine that is next in rank resolves a mark that is still there.
-const MARKS_STEP_MS: i64 = 1_000;
+pub(super) const MARKS_STEP_MS: i64 = 1_000;
 /// Partitions looked at together in a quick round.
-const SWEEPS_AT_ONCE: usize = 16;
+pub(super) const SWEEPS_AT_ONCE: usize = 16;
 
 impl Timers {
     /// Looks at everything once at the start, then at one partition after the other.
@@ -59,6 +59,9 @@ impl Timers {
             }
         });
         stream::iter(sweeps).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
+        if self.transactor.options().services {
+            self.reopen_gates_soon();
+        }
     }
 
     async fn sweep_slowly(&self, pause_ms: i64) {

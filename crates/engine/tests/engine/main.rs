@@ -26,6 +26,7 @@ mod flow_storms;
 mod flows;
 mod forgetting;
 mod forks;
+mod gate_recovery;
 mod gates;
 mod grants;
 mod isolation;

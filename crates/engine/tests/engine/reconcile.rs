@@ -10,7 +10,7 @@ use ff_store::{Batch, EntryChange, Guard, Put, Store};
 use serde_json::json;
 
 /// Damages an index behind the engine's back, under the version of a document.
-async fn damage(h: &Harness, key: &Key, change: EntryChange) {
+pub(crate) async fn damage(h: &Harness, key: &Key, change: EntryChange) {
     let store: &dyn Store = h.store.as_ref();
     let found = store.documents(Partition::flow(0), vec![key.clone()]).await.unwrap();
     let version = found[0].as_ref().unwrap().version;

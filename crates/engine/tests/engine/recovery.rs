@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::{Complete, CreateFlow};
-use ff_core::{CommandId, FlowId, Partition, PartitionConfig, index};
+use ff_core::{CommandId, Family, FlowId, Partition, PartitionConfig, index};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use ff_store::memory::{Call, Fault, MemoryStore, Plan};
@@ -18,16 +18,18 @@ use tokio::time::Instant;
 use crate::support::Harness;
 
 /// Work that a killed server acknowledged goes on elsewhere within this.
-const PROMISE: Duration = Duration::from_secs(5);
+pub(crate) const PROMISE: Duration = Duration::from_secs(5);
 
 /// How far a process is.
 const LIVES: u8 = 0;
+/// Gates change, and what the holders of leases say arrives; nothing is let in.
+pub(crate) const OPENS: u8 = 1;
 /// Of what it commits only what the holders of leases say arrives; what should follow from it does not.
-const DIES: u8 = 1;
-const DEAD: u8 = 2;
+pub(crate) const DIES: u8 = 2;
+const DEAD: u8 = 3;
 
 /// The store as one process sees it: its hints may be lost, and once it is killed nothing of it reaches the store.
-struct Seat {
+pub(crate) struct Seat {
     store: Arc<MemoryStore>,
     muted: AtomicBool,
     life: AtomicU8,
@@ -42,25 +44,25 @@ impl Seat {
     }
 
     /// From now on no other process hears what this one commits.
-    fn mute(&self) {
+    pub(crate) fn mute(&self) {
         self.muted.store(true, Ordering::SeqCst);
     }
 
-    fn is(&self, life: u8) {
+    pub(crate) fn is(&self, life: u8) {
         self.life.store(life, Ordering::SeqCst);
     }
 
-    fn kill(&self) -> Instant {
+    pub(crate) fn kill(&self) -> Instant {
         self.is(DEAD);
         Instant::now()
     }
 
-    /// So many of the next reads of what is due panic.
+    /// So many of the next reads of what is due in flow partitions panic.
     fn panic_when_due(&self, times: u64) {
         self.panics.store(times, Ordering::SeqCst);
     }
 
-    fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
 
@@ -80,7 +82,8 @@ impl Store for Seat {
 
     async fn read(&self, partition: Partition, queries: Vec<Query>) -> ff_store::Result<Answers> {
         self.reach(DEAD).await;
-        let only_due = matches!(queries.as_slice(), [Query::Scan(scan)] if scan.index == index::due());
+        let of_flows = partition.family == Family::Flow;
+        let only_due = of_flows && matches!(queries.as_slice(), [Query::Scan(scan)] if scan.index == index::due());
         let less = |left: u64| left.checked_sub(1);
         if only_due && self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             panic!("a defect of the store");
@@ -90,7 +93,12 @@ impl Store for Seat {
 
     async fn commit(&self, partition: Partition, batches: Arc<[Batch]>) -> ff_store::Result<Vec<Outcome>> {
         let of_holders = batches.iter().all(|batch| batch.guards.iter().any(|guard| matches!(guard, Guard::Live(_))));
-        self.reach(if of_holders && partition != Partition::SYSTEM { DEAD } else { DIES }).await;
+        self.reach(match partition.family {
+            Family::Budget | Family::Quota | Family::System => DIES,
+            Family::Flow if of_holders => DEAD,
+            Family::Flow => OPENS,
+        })
+        .await;
         let mut batches = batches.to_vec();
         if self.muted.load(Ordering::SeqCst) {
             batches.iter_mut().for_each(|batch| batch.hints.clear());
@@ -104,7 +112,7 @@ impl Store for Seat {
 }
 
 /// One more server on the store of a deployment.
-async fn join(h: &Harness) -> (Harness, Arc<Seat>) {
+pub(crate) async fn join(h: &Harness) -> (Harness, Arc<Seat>) {
     let seat = Seat::new(&h.store);
     let env = Arc::new(TokioEnv::current());
     let engine = Engine::start(seat.clone(), env, Options::default()).await.expect("it starts");
@@ -112,7 +120,7 @@ async fn join(h: &Harness) -> (Harness, Arc<Seat>) {
 }
 
 /// Two servers that know each other: the one that stays and the one that will be killed.
-async fn two_servers() -> (Harness, Harness, Arc<Seat>) {
+pub(crate) async fn two_servers() -> (Harness, Harness, Arc<Seat>) {
     let partitions = PartitionConfig { flow: 8, budget: 1, quota: 1 };
     let stays = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
     let (dies, seat) = join(&stays).await;

@@ -162,3 +162,22 @@ fn holds_are_a_set_and_the_strongest_is_shown() {
     execution.fire(NOW + 900, 0, &mut Effects::default());
     assert!(execution.is_eligible(), "a parked one is looked at again");
 }
+
+#[test]
+fn a_parked_one_stands_among_those_of_its_key_or_where_an_earlier_version_put_it() {
+    let stands = |execution: &Execution| {
+        let entries = execution.index_entries(0);
+        entries.iter().filter_map(|entry| index::BlockedName::parse(&entry.index)).map(|name| name.fair_key).collect()
+    };
+    let mut execution = created();
+    execution.park("q:rate", "full", NOW + 900, NOW).unwrap();
+    let found: Vec<Option<String>> = stands(&execution);
+    assert_eq!(found, [None]);
+    execution.fire(NOW + 900, 0, &mut Effects::default());
+    assert_eq!(stands(&execution), []);
+    execution.sharing = Some(Box::new(crate::sharing::Sharing { fair_key: "acme".into(), ..Default::default() }));
+    execution.park("q:rate", "full", NOW + 1_900, NOW + 1_000).unwrap();
+    assert_eq!(stands(&execution), [Some("acme".to_owned())]);
+    execution.parked_by_key = false;
+    assert_eq!(stands(&execution), [None], "the entry that an earlier version wrote is the one that is removed");
+}

@@ -36,6 +36,7 @@ use crate::ranks::Ranks;
 
 pub(crate) use self::lane::Skills;
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
+pub(crate) use self::turns::Turns;
 
 /// Candidates kept for each queue; further ones are read from the store when these are used up.
 pub(crate) const BUFFER_MAX: usize = 256;

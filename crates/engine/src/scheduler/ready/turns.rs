@@ -22,7 +22,7 @@ const BAND_BEGINS: i64 = BAND + BAND / 2;
 
 /// Where a queue stands among the heads of its lane. In a lane without keys only the score counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Heads of a better priority come first, whatever their keys.
     band: i64,
     turn: u64,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 
 /// The accounts of the keys of a lane. Work without a key has the key "".
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     /// The turns that each key has had. A key that is not here has had none since the others began.
     had: BTreeMap<String, u64>,
     /// The account that the key served last had before its turn.
@@ -39,13 +39,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    fn place(&self, key: &str, score: i64) -> Place {
+    /// Where a key stands with a head of this score.
+    pub(crate) fn place(&self, key: &str, score: i64) -> Place {
         let band = score.saturating_sub(BAND_BEGINS).div_euclid(BAND);
         Place { band, turn: self.had.get(key).copied().unwrap_or(0), score }
     }
 
     /// Charges a turn to a key that is served.
-    pub(super) fn charge(&mut self, key: &str, weight: u32) {
+    pub(crate) fn charge(&mut self, key: &str, weight: u32) {
         let had = match self.had.get_mut(key) {
             Some(had) => had,
             None => self.had.entry(key.to_owned()).or_default(),
@@ -55,21 +56,21 @@ impl Turns {
     }
 
     /// Refunds the turn of a key that was not served after all.
-    pub(super) fn refund(&mut self, key: &str, weight: u32) {
+    pub(crate) fn refund(&mut self, key: &str, weight: u32) {
         if let Some(had) = self.had.get_mut(key) {
             *had = had.saturating_sub(TURN / u64::from(weight.max(1)));
         }
     }
 
     /// Whether there are so many accounts that some should be forgotten.
-    pub(super) fn are_many(&self) -> bool {
+    pub(crate) fn are_many(&self) -> bool {
         self.had.len() >= ACCOUNTS_MAX && self.had.len().is_power_of_two()
     }
 
     /// Forgets the accounts of keys that are not listed and have had no more turns than the key served last: they are
     /// as good as new. If there are very many accounts, those with more turns are forgotten, too; such a key gets one
     /// turn too early when it comes back.
-    pub(super) fn forget_unlisted(&mut self, is_listed: impl Fn(&str) -> bool) {
+    pub(crate) fn forget_unlisted(&mut self, is_listed: impl Fn(&str) -> bool) {
         let (now, many) = (self.now, self.had.len() >= ACCOUNTS_KEPT);
         self.had.retain(|key, had| (*had > now && !many) || is_listed(key));
     }
