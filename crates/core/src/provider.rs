@@ -279,9 +279,6 @@ impl Provider {
         request: &AcquireRequest,
         now: i64,
     ) -> Result<(Acquired, BookingChange)> {
-        self.check_cost(&request.cost)?;
-        let now = self.mark_updated(now);
-        self.forget(now);
         if let Some(call) = known.filter(|booking| booking.was_granted_to(request.lease) && !self.refused(booking)) {
             // The call of this lease was let through: a repeat hears so again, also behind its end, and counts nothing.
             if *call.asked_cost() != request.cost {
@@ -290,6 +287,9 @@ impl Provider {
             }
             return Ok((granted(call.ready_at), BookingChange::Nothing));
         }
+        self.check_cost(&request.cost)?;
+        let now = self.mark_updated(now);
+        self.forget(now);
         let booking = match known.filter(|booking| !booking.is_over(now)) {
             Some(booking) if booking.state == BookingState::Booked && booking.cost == request.cost => booking.clone(),
             other => {

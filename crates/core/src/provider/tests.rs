@@ -152,7 +152,8 @@ fn another_lease_finds_the_place_in_the_line_and_calls_anew_what_was_called() {
 
 #[test]
 fn a_call_asked_for_again_after_its_end_is_the_same_call_and_counts_nothing() {
-    let mut line = Line::of(provider(ProviderDefinition { max_requests: 5, max_tokens: 1_000, ..Default::default() }), 1);
+    let mut line =
+        Line::of(provider(ProviderDefinition { max_requests: 5, max_tokens: 1_000, ..Default::default() }), 1);
     let first = line.asks(0, 100, NOW);
     line.settles(0, 70, NOW + 10);
     let before = line.provider.clone();
