@@ -289,6 +289,17 @@ impl Error {
         self
     }
 
+    /// A refusal of a value that stands inside of another one: its field is named from there.
+    #[must_use]
+    pub fn inside(mut self, place: &str) -> Self {
+        let Some(field) = self.details.get("field").and_then(Value::as_str).map(str::to_owned) else { return self };
+        let whole = format!("{place}.{field}");
+        if let Some(rest) = self.detail.strip_prefix(&field).filter(|rest| rest.starts_with(' ')) {
+            self.detail = format!("{whole}{rest}");
+        }
+        self.with("field", whole)
+    }
+
     /// Says when to try again.
     #[must_use]
     pub fn retry_after(mut self, retry_after_ms: i64) -> Self {

@@ -65,7 +65,8 @@ mod tests {
             }
         }
         if schema["items"].is_object() {
-            found.extend(inside(&schema["items"]).into_iter().map(|(way, value)| (format!("[0]{way}"), json!([value]))));
+            found
+                .extend(inside(&schema["items"]).into_iter().map(|(way, value)| (format!("[0]{way}"), json!([value]))));
         }
         found
     }
