@@ -26,7 +26,7 @@ mod template;
 
 pub use breach::Breaches;
 pub use calendar::{CalendarUnit, CalendarWindow};
-pub use path::{Path, Reserve, ReserveRequest, Settled, names_to, parent_of, root_of};
+pub use path::{Path, Reserve, ReserveRequest, Settled, charged_together, names_to, parent_of, root_of};
 pub use question::{BudgetAnswer, BudgetQuestion, BudgetQuestionView};
 pub use rolling::WindowPart;
 pub use spend::{Amounts, ClosedWindow, SpendRefusal, Standing};

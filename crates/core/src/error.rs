@@ -179,6 +179,8 @@ error_table! {
     StreamClosed "stream_closed" Stale 409 false "The attempt's stream has ended and takes no more frames.";
     // limit
     PayloadTooLarge "payload_too_large" Limit 413 false "Send less, or store the data elsewhere and send a reference.";
+    UriTooLong "uri_too_long" Limit 414 false "Send less in the path and the query.";
+    HeadersTooLarge "headers_too_large" Limit 431 false "Send fewer or shorter headers.";
     SignalLimitExceeded "signal_limit_exceeded" Limit 429 false "The waitpoint or execution has taken all the signals it may.";
     BudgetTreeFull "budget_tree_full" Limit 429 false "A root takes 100,000 budgets under it; use a further root.";
     FlowFull "flow_full" Limit 429 false "A flow takes 10,000 members; use a further flow.";
@@ -287,6 +289,17 @@ impl Error {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);
         self.details.insert(name.to_owned(), value);
         self
+    }
+
+    /// A refusal of a value that stands inside of another one: its field is named from there.
+    #[must_use]
+    pub fn inside(mut self, place: &str) -> Self {
+        let Some(field) = self.details.get("field").and_then(Value::as_str).map(str::to_owned) else { return self };
+        let whole = format!("{place}.{field}");
+        if let Some(rest) = self.detail.strip_prefix(&field).filter(|rest| rest.starts_with(' ')) {
+            self.detail = format!("{whole}{rest}");
+        }
+        self.with("field", whole)
     }
 
     /// Says when to try again.

@@ -57,9 +57,9 @@ impl JoinPolicy {
     /// Refuses a quorum of none or of more than a flow can have.
     pub fn validate(&self) -> Result<()> {
         match self {
-            JoinPolicy::Quorum(quorum) => text::within("join_policy.quorum.k", quorum.k, 1..=limits::FLOW_MEMBERS_MAX),
+            JoinPolicy::Quorum(quorum) => text::within("join.quorum.k", quorum.k, 1..=limits::FLOW_MEMBERS_MAX),
             JoinPolicy::AllOf | JoinPolicy::AnyOf(_) => Ok(()),
-            JoinPolicy::Unknown(variant) => Err(variant.refused("join_policy")),
+            JoinPolicy::Unknown(variant) => Err(variant.refused("join")),
         }
     }
 

@@ -113,6 +113,13 @@ impl Document for StepRecord {
     crate::encoding::compiled_here!();
 }
 
+impl StepRecord {
+    /// Whether both records speak of the same entry.
+    pub fn is_about(&self, other: &StepRecord) -> bool {
+        (&self.name, &self.key, self.occurrence) == (&other.name, &other.key, other.occurrence)
+    }
+}
+
 /// An entry as a lease holder records it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
@@ -477,6 +484,15 @@ pub struct NewRecord {
     pub record: StepRecord,
     /// The bytes of its result, when they are too large for it.
     pub beside: Option<Bytes>,
+}
+
+impl NewRecord {
+    /// Whether a record that is stored under its number is the same entry. Which lease wrote it is no part of an entry. The
+    /// running total is none either: it may have been counted from what another engine remembers.
+    pub fn is_same_as(&self, stored: &StepRecord) -> bool {
+        let StepRecord { lease, attempt, total_bytes, .. } = self.record;
+        StepRecord { lease, attempt, total_bytes, ..stored.clone() } == self.record
+    }
 }
 
 /// An entry as readers and resumed workers get it.

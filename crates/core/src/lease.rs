@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::id::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, SlotId, SuspensionId, WaitpointId};
+use crate::state::PublicState;
 use crate::vocabulary;
 
 /// The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
@@ -189,6 +190,10 @@ document! {
         "s" suspension_id: SuspensionId,
         /// Where signals for it arrive.
         "w" waitpoint_id: WaitpointId,
+        /// The state that the holder was told, where its answer has one.
+        "p" public_state: Option<PublicState>,
+        /// The number of open children that the holder was told.
+        "c" open_children: u32,
     }
 }
 

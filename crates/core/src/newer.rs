@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
 use serde::de::value::CowStrDeserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, EnumAccess, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -134,7 +136,7 @@ macro_rules! open_enum {
                     true => {
                         $crate::newer::read_variant(deserializer, |known| $name::deserialize(known), $name::Unknown)
                     }
-                    false => $name::deserialize(deserializer),
+                    false => $name::deserialize($crate::newer::Variants(deserializer)),
                 }
             }
         }
@@ -193,6 +195,91 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Fields<D> {
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
         newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Reads an enum whose variants may have fields: JSON has these as an object, as it has those of a struct.
+pub(crate) struct Variants<D>(pub(crate) D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Variants<D> {
+    type Error = D::Error;
+
+    fn is_human_readable(&self) -> bool {
+        self.0.is_human_readable()
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        match self.0.is_human_readable() {
+            true => self.0.deserialize_enum(name, variants, Variants(visitor)),
+            false => self.0.deserialize_enum(name, variants, visitor),
+        }
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Variants<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        self.0.visit_enum(Variants(data))
+    }
+}
+
+impl<'de, A: EnumAccess<'de>> EnumAccess<'de> for Variants<A> {
+    type Error = A::Error;
+    type Variant = Variants<A::Variant>;
+
+    fn variant_seed<K: DeserializeSeed<'de>>(self, seed: K) -> Result<(K::Value, Self::Variant), A::Error> {
+        let (name, content) = self.0.variant_seed(seed)?;
+        Ok((name, Variants(content)))
+    }
+}
+
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Variants<A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.0.unit_variant()
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, A::Error> {
+        self.0.newtype_variant_seed(seed)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
+        self.0.tuple_variant(len, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, A::Error> {
+        self.0.newtype_variant_seed(AsObject(visitor))
+    }
+}
+
+/// Reads the fields of a variant from an object alone.
+struct AsObject<V>(V);
+
+impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for AsObject<V> {
+    type Value = V::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
+        deserializer.deserialize_map(self.0)
     }
 }
 
@@ -293,6 +380,11 @@ mod tests {
             assert!(serde_json::from_str::<PolicyRequest>(array).is_err(), "{array}");
         }
         assert!(serde_json::from_str::<ExchangeEnding>(r#"{ "delay": [] }"#).is_err());
+        use crate::policy::Backoff;
+        assert!(serde_json::from_str::<Backoff>(r#"{ "fixed": { "delay_ms": 5 } }"#).is_ok());
+        for array in [r#"{ "fixed": [5] }"#, r#"{ "exponential": [] }"#, r#"["fixed"]"#] {
+            assert!(serde_json::from_str::<Backoff>(array).is_err(), "{array}");
+        }
         // Documents are stored as arrays of their fields, and read so.
         let stored = rmp_serde::to_vec(&BulkFilter::default()).unwrap();
         assert_eq!(rmp_serde::from_slice::<BulkFilter>(&stored).unwrap(), BulkFilter::default());

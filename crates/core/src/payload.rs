@@ -23,6 +23,11 @@ document! {
 }
 
 impl Payload {
+    /// Whether nothing was given, not even no bytes of some type.
+    pub fn is_absent(&self) -> bool {
+        self.content_type.is_empty() && self.size == 0
+    }
+
     /// Divides bytes into what the document keeps and what goes into a blob.
     pub fn divide(bytes: Bytes, content_type: &str) -> (Self, Option<Bytes>) {
         Self::divide_at(bytes, content_type, limits::INLINE_MAX_BYTES)

@@ -279,17 +279,18 @@ impl Provider {
         request: &AcquireRequest,
         now: i64,
     ) -> Result<(Acquired, BookingChange)> {
+        if let Some(call) = known.filter(|booking| booking.was_granted_to(request.lease) && !self.refused(booking)) {
+            // The call of this lease was let through: a repeat hears so again, also behind its end, and counts nothing.
+            if *call.asked_cost() != request.cost {
+                let detail = "this call was let through at another cost; another call takes another key";
+                return Err(Error::new(Code::IdempotencyConflict, detail).with("cost", call.asked_cost()));
+            }
+            return Ok((granted(call.ready_at), BookingChange::Nothing));
+        }
         self.check_cost(&request.cost)?;
         let now = self.mark_updated(now);
         self.forget(now);
         let booking = match known.filter(|booking| !booking.is_over(now)) {
-            Some(booking) if booking.state == BookingState::Granted && booking.lease == request.lease => {
-                if booking.cost != request.cost {
-                    let detail = "this call was let through at another cost; settle it, or take another key";
-                    return Err(Error::new(Code::IdempotencyConflict, detail).with("cost", &booking.cost));
-                }
-                return Ok((granted(booking.ready_at), BookingChange::Nothing));
-            }
             Some(booking) if booking.state == BookingState::Booked && booking.cost == request.cost => booking.clone(),
             other => {
                 // A place that another lease has used stays used; one that waits, or is asked for at another cost, is
@@ -383,6 +384,7 @@ impl Provider {
         }
         self.end(booking, Ended::Used, now);
         self.uncount(booking);
+        booking.asked.get_or_insert_with(|| booking.cost.clone());
         booking.cost = actual.clone();
         self.count(booking);
     }
@@ -423,6 +425,11 @@ impl Provider {
         }
         let wait = retry_after_ms.unwrap_or(limits::PROVIDER_CLOSED_DEFAULT_MS);
         self.closed_until = self.closed_until.max(now.saturating_add(wait));
+    }
+
+    /// Whether the provider refused calls while this one was made: its key then asks for the next turn of the same call.
+    fn refused(&self, booking: &Booking) -> bool {
+        booking.settled_at().is_some_and(|settled_at| (booking.granted_at..=settled_at).contains(&self.throttled_at))
     }
 
     fn check_cost(&self, cost: &ProviderCost) -> Result<()> {

@@ -101,6 +101,37 @@ fn a_refusal_names_the_field_and_says_why() {
         assert_eq!(error.details["field"], "spec.cron", "{expression}: {error:?}");
         assert_eq!(error.details["cron_field"], field, "{expression}: {error:?}");
     }
+    let checked = |expression: &str| match Cron::parse(expression, "UTC") {
+        Ok(_) => Cron::check(expression),
+        Err(error) => Err(error),
+    };
+    for (expression, field) in [
+        ("1,,2 * * * *", "minute"),
+        ("1, * * * *", "minute"),
+        ("* ,1 * * *", "hour"),
+        ("*/99 * * * *", "minute"),
+        ("0 */25 * * *", "hour"),
+        ("0 0 1-9/40 * *", "day of month"),
+        ("0 0 * */13 *", "month"),
+        ("*/0 * * * *", "minute"),
+        ("*/x * * * *", "minute"),
+        ("*/ * * * *", "minute"),
+        ("5-1 * * * *", "minute"),
+        ("1- * * * *", "minute"),
+        ("*/61 0 9 * * *", "second"),
+    ] {
+        let error = checked(expression).err().unwrap_or_else(|| panic!("{expression} is refused"));
+        assert_eq!(error.details["field"], "spec.cron", "{expression}: {error:?}");
+        assert_eq!(error.details["cron_field"], field, "{expression}: {error:?}");
+    }
+    for expression in
+        ["*/60 * * * *", "0 */24 * * *", "1,2 * * * *", "0-30/5 9 L * MON-FRI", "0 9 * * 1#2", "0 22-23,0-3 * * *"]
+    {
+        assert!(checked(expression).is_ok(), "{expression}: {:?}", checked(expression));
+    }
+    for expression in ["0 0 31 2 *", "0 0 31 4,6,9,11 *"] {
+        assert!(refused(expression, "UTC").detail.contains("never matches"), "{expression}");
+    }
     for expression in ["", "* * * *", "* * * * * * *", "@daily", "0 0 30 2 *"] {
         assert_eq!(refused(expression, "UTC").details["field"], "spec.cron", "{expression}");
     }

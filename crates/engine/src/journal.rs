@@ -7,7 +7,9 @@ use bytes::Bytes;
 use ff_core::error::Class;
 use ff_core::event::Effects;
 use ff_core::execution::{self, Execution, FoundLoop, LostLease, Wait};
-use ff_core::journal::{Journal, NewEntries, NewRecord, StepEntry, StepIdentity, StepRecord, StepState, StepView};
+use ff_core::journal::{
+    Journal, NewEntries, NewRecord, StepEntry, StepIdentity, StepKind, StepRecord, StepState, StepView,
+};
 use ff_core::lease::{ClaimKind, LeaseFence};
 use ff_core::op::parts::Content;
 use ff_core::state::TerminalOutcome;
@@ -211,16 +213,30 @@ async fn written(tx: &mut Tx<'_>, execution: &Execution, records: &[NewRecord]) 
     if first > next {
         return Err(conflict(next));
     }
-    for (stored, sent) in page.records.iter().zip(records) {
-        // The running total says nothing about the entry: it may have been counted from what another engine remembers.
-        let total_bytes = sent.record.total_bytes;
-        let same =
-            StepRecord::decode(&stored.record).is_ok_and(|record| StepRecord { total_bytes, ..record } == sent.record);
-        if tail.number(stored.sequence) != sent.number || !same {
+    for (place, (stored, sent)) in page.records.iter().zip(records).enumerate() {
+        let record = StepRecord::decode(&stored.record).ok().filter(|record| sent.is_same_as(record));
+        let Some(record) = record.filter(|_| tail.number(stored.sequence) == sent.number) else {
+            return Err(conflict(next));
+        };
+        if record.lease == sent.record.lease {
+            continue;
+        }
+        // Another lease wrote it. That a body began there is no word of this one's, unless this one also knows its end.
+        let ends = |later: &NewRecord| later.record.state.is_ended() && later.record.is_about(&record);
+        let in_doubt = record.state == StepState::Begun && record.kind == StepKind::Step;
+        let beside = result_key(&execution.id, tail.generation, stored.sequence);
+        if (in_doubt && !records[place..].iter().any(ends)) || !has_beside(tx, beside, sent.beside.as_ref()).await? {
             return Err(conflict(next));
         }
     }
     Ok(page.records.len())
+}
+
+/// Whether the bytes that are kept beside a record are these. The record itself tells only their size.
+async fn has_beside(tx: &mut Tx<'_>, key: Key, sent: Option<&Bytes>) -> Result<bool> {
+    let Some(sent) = sent else { return Ok(true) };
+    let found = tx.read(vec![Query::Blobs(vec![key])]).await?.pop().and_then(Answer::into_blobs);
+    Ok(found.and_then(|mut found| found.pop()).flatten().is_some_and(|stored| stored == *sent))
 }
 
 /// Whether the journal has these entries already; other content under their numbers is a conflict.
@@ -290,6 +306,26 @@ pub(crate) async fn find(tx: &mut Tx<'_>, execution: &Execution, step: &StepIden
                 break;
             }
         }
+    }
+    Ok(found)
+}
+
+/// The last record of each of these entries below a number of the present generation.
+pub(crate) async fn last_records(
+    tx: &mut Tx<'_>,
+    execution: &Execution,
+    steps: &[&StepIdentity],
+    below: u64,
+) -> Result<Vec<Option<StepRecord>>> {
+    let mut found = vec![None; steps.len()];
+    let mut first = 1;
+    while first < below {
+        let end = below.min(first + PAGE as u64);
+        for record in records_between(tx, execution, first, end).await? {
+            let places = steps.iter().zip(&mut found).filter(|(step, _)| step.is_of(&record));
+            places.for_each(|(_, last)| *last = Some(record.clone()));
+        }
+        first = end;
     }
     Ok(found)
 }

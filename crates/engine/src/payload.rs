@@ -64,7 +64,7 @@ impl Transactor {
         id: &ExecutionId,
         payload: &Payload,
     ) -> Result<Option<Content>> {
-        if payload.content_type.is_empty() && payload.size == 0 {
+        if payload.is_absent() {
             return Ok(None);
         }
         self.content(which, id, payload).await.map(Some)

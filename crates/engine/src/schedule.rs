@@ -130,12 +130,20 @@ impl<'a> Runs<'a> {
                 return Ok(RunRecord::of(run, RunOutcome::Buffered, tx.now));
             }
             Decision::Start => self.start(tx, schedule, run).await?,
-            Decision::Replace => {
-                self.cancel_latest(tx).await?;
-                self.start(tx, schedule, run).await?
-            }
+            Decision::Replace => self.replace(tx, schedule, run).await?,
         };
         schedule.record(record.clone());
+        Ok(record)
+    }
+
+    /// Creates a run in the place of the latest one, which goes on if the creation is refused.
+    async fn replace(&mut self, tx: &mut Tx<'_>, schedule: &Schedule, run: &DueRun) -> Result<RunRecord> {
+        let previous = self.latest.take();
+        let record = self.start(tx, schedule, run).await?;
+        match record.outcome {
+            RunOutcome::Started => cancel_run(tx, previous.flatten()).await?,
+            _ => self.latest = previous,
+        }
         Ok(record)
     }
 
@@ -218,30 +226,30 @@ impl<'a> Runs<'a> {
             None => {}
         }
     }
+}
 
-    async fn cancel_latest(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        match self.latest.as_mut().and_then(Option::as_mut) {
-            Some(Latest::Execution(execution)) => {
-                let suspension = execution.suspension.clone();
-                let mut effects = Effects::default();
-                let cancelled = execution.cancel(CancelSource::Operator, REPLACED, tx.now, &mut effects)?;
-                if cancelled == Cancelled::Now {
-                    if let Some(suspension) = suspension {
-                        close_waitpoints(tx, &suspension, execution).await?;
-                    }
-                    tx.save_shared(Arc::new((**execution).clone()), effects);
+async fn cancel_run(tx: &mut Tx<'_>, run: Option<Latest>) -> Result<()> {
+    match run {
+        Some(Latest::Execution(mut execution)) => {
+            let suspension = execution.suspension.clone();
+            let mut effects = Effects::default();
+            let cancelled = execution.cancel(CancelSource::Operator, REPLACED, tx.now, &mut effects)?;
+            if cancelled == Cancelled::Now {
+                if let Some(suspension) = suspension {
+                    close_waitpoints(tx, &suspension, &execution).await?;
                 }
+                tx.save_shared(Arc::from(execution), effects);
             }
-            Some(Latest::Flow(flow)) => {
-                let began = flow.cancel(CancelFlowPolicy::CancelAll, REPLACED, tx.now)?;
-                if began {
-                    save_flow(tx, flow);
-                }
-            }
-            None => {}
         }
-        Ok(())
+        Some(Latest::Flow(mut flow)) => {
+            let began = flow.cancel(CancelFlowPolicy::CancelAll, REPLACED, tx.now)?;
+            if began {
+                save_flow(tx, &flow);
+            }
+        }
+        None => {}
     }
+    Ok(())
 }
 
 /// The id of a run. A derived one is no secret, so that another caller may have created something under it; the

@@ -5,8 +5,8 @@ use ff_core::execution::{Execution, Hold};
 use ff_core::journal::StepView;
 use ff_core::lease::Lease;
 use ff_core::op::view::{
-    CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, JoinView, LeaseView, ProgressView,
-    QuestionView, ResultView, SignedView, SuspensionView,
+    CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, InputView, JoinView, LeaseView,
+    ProgressView, QuestionView, ResultView, SignedView, SuspensionView,
 };
 use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, Partition, SignalFact, SingleUse, Suspension};
 use ff_store::LogRecord;
@@ -96,6 +96,9 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         forked_from: execution.fork().map(|fork| fork.origin),
         steps_not_visited: execution.steps_not_visited(),
         steps_changed: execution.steps_changed(),
+        input: Some(&execution.input)
+            .filter(|input| !input.is_absent())
+            .map(|input| InputView { content_type: input.content_type.clone(), size: input.size }),
         result: execution
             .result
             .as_ref()

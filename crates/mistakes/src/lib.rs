@@ -37,7 +37,57 @@ fn in_arguments<A: DeserializeOwned>(text: &str) -> Option<Mistake> {
 
 #[cfg(test)]
 mod tests {
+    use ff_core::op::OPERATIONS;
+    use serde_json::{Map, Value, json};
+
     use super::*;
+
+    /// Types that hold themselves are followed this far.
+    const DEPTH_MAX: usize = 7;
+
+    /// The ways to the objects in a schema, each with the JSON that leads to an empty array in its place.
+    fn objects(schemas: &Map<String, Value>, schema: &Value, depth: usize) -> Vec<(String, Value)> {
+        if depth == DEPTH_MAX {
+            return Vec::new();
+        }
+        let inside = |schema: &Value| objects(schemas, schema, depth + 1);
+        if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+            return inside(&schemas[name]);
+        }
+        let variants = ["oneOf", "anyOf", "allOf"].into_iter().filter_map(|union| schema[union].as_array()).flatten();
+        let mut found: Vec<(String, Value)> = variants.flat_map(inside).collect();
+        if let Some(properties) = schema["properties"].as_object() {
+            // A tuple or a map that has no properties is no struct.
+            found.push((String::new(), json!([])));
+            for (name, schema) in properties {
+                let deeper = inside(schema).into_iter();
+                found.extend(deeper.map(|(way, value)| (format!(".{name}{way}"), json!({ name: value }))));
+            }
+        }
+        if schema["items"].is_object() {
+            found
+                .extend(inside(&schema["items"]).into_iter().map(|(way, value)| (format!("[0]{way}"), json!([value]))));
+        }
+        found
+    }
+
+    #[test]
+    fn an_array_in_the_place_of_an_object_is_found_in_every_argument() {
+        let mut looked_at = 0;
+        for operation in OPERATIONS {
+            let mut generator = schemars::SchemaGenerator::default();
+            let schema = (operation.args_schema)(&mut generator).to_value();
+            let schemas = generator.take_definitions(true);
+            for (way, text) in objects(&schemas, &schema, 0) {
+                let Some(way) = way.strip_prefix('.') else { continue };
+                let mistake = locate(operation.name, &text.to_string());
+                let found = mistake.as_ref().is_some_and(|mistake| mistake.path == way);
+                assert!(found, "{} {way}: {text}: {mistake:?}", operation.name);
+                looked_at += 1;
+            }
+        }
+        assert!(looked_at > 100, "{looked_at}");
+    }
 
     #[test]
     fn a_mistake_is_found_where_it_is() {

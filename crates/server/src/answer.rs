@@ -96,6 +96,11 @@ pub(crate) fn bytes(content: &Content) -> Response<Body> {
     response
 }
 
+/// The body of a refusal.
+pub(crate) fn problem_text(error: &Error) -> Vec<u8> {
+    serde_json::to_vec(&Problem::of(error, None)).unwrap_or_default()
+}
+
 /// A refusal.
 pub(crate) fn problem(error: &Error, request_id: Option<&str>) -> Response<Body> {
     let status = StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

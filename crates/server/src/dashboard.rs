@@ -44,6 +44,11 @@ pub(crate) fn file(path: &str) -> Option<&str> {
     (path == "favicon.svg" || path.starts_with(ASSETS)).then_some(path)
 }
 
+/// The page, which says by itself when there is no screen for a path.
+pub(crate) fn page() -> Result<Response<Body>> {
+    respond(&Method::GET, PAGE)
+}
+
 /// Serves a file.
 pub(crate) fn respond(method: &Method, file: &str) -> Result<Response<Body>> {
     if !matches!(*method, Method::GET | Method::HEAD) {

@@ -38,6 +38,7 @@ where
     let method = request.method().clone();
     // The path names things, never secrets; the query may hold payloads and stays out of the log.
     let path = request.uri().path().to_owned();
+    let browses = matches!(method, Method::GET | Method::HEAD) && wants_page(request.headers());
     // Whether a part of the request's body has not been read.
     let unread = AtomicBool::new(!request.body().is_end_stream());
     let answered = AssertUnwindSafe(handle(&app, peer, request, &unread)).catch_unwind().await;
@@ -55,7 +56,10 @@ where
                 }
                 _ => {}
             }
-            answer::problem(&error, Some(&request_id))
+            match error.code {
+                Code::RouteNotFound if browses && !is_api(&path) => no_such_page(),
+                _ => answer::problem(&error, Some(&request_id)),
+            }
         }
         Err(_panic) => {
             tracing::error!(%method, path, request_id, "a request met a defect");
@@ -243,6 +247,30 @@ async fn plain(app: &App, method: &Method, path: &str, headers: &HeaderMap) -> R
 /// Whether the client asks for exactly this type. Lists and wildcards do not count.
 fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes().eq_ignore_ascii_case(wanted.as_bytes()))
+}
+
+/// Whether a person with a browser asks: it names HTML before it takes whatever there is.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    accept
+        .split(',')
+        .any(|range| range.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html")))
+}
+
+/// Whether a path is of the API, whose answers are for programs.
+fn is_api(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/") || path == mcp::PATH
+}
+
+/// Tells a person that there is nothing here, as the dashboard does.
+fn no_such_page() -> Response<Body> {
+    #[cfg(feature = "dashboard")]
+    if let Ok(mut page) = dashboard::page() {
+        *page.status_mut() = hyper::StatusCode::NOT_FOUND;
+        return page;
+    }
+    let text = "<!doctype html><html lang=\"en\"><title>Not found</title><h1>There is nothing here</h1></html>\n";
+    answer::whole(hyper::StatusCode::NOT_FOUND, "text/html; charset=utf-8", text)
 }
 
 fn probe(text: impl Into<String>) -> Response<Body> {

@@ -19,6 +19,7 @@ mod cookie;
 mod courier;
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod explained;
 mod feeds;
 mod hooks;
 mod http;

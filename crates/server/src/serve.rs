@@ -26,6 +26,7 @@ use crate::answer;
 use crate::app::App;
 use crate::certificate::H2;
 use crate::config::Config;
+use crate::explained::Explained;
 use crate::http;
 use crate::http2;
 use crate::metrics::Observer;
@@ -273,7 +274,7 @@ where
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(64 * 1024);
-    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(Explained::new(io)), service));
     tokio::select! {
         ended = serving.as_mut() => ended,
         () = app.stopped() => {

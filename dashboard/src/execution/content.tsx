@@ -1,6 +1,6 @@
 // What an execution was given, and what it gave back.
 
-import { answer, api, isMissing } from "../api/client";
+import { answer, api } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useAsk } from "../live";
 import { Loading, Refusal } from "../ui/basics";
@@ -13,12 +13,24 @@ type Content = Schemas["Content"];
 /** Bytes come as they are unless JSON is asked for. */
 const headers = { accept: "application/json" };
 
-export function Input({ id }: { id: string }) {
+function Bytes({ id }: { id: string }) {
   const params = { path: { execution_id: id } };
   const input = useAsk(`input ${id}`, async (signal) => (await answer(api.GET("/v1/executions/{execution_id}/input", { params, headers, signal }))) as Content);
   if (input.data.value) return <Payload base64={input.data.value.payload_base64} contentType={input.data.value.content_type} />;
-  if (input.error.value === undefined) return <Loading lines={2} />;
-  return isMissing(input.error.value) ? <p class="muted">It has no input.</p> : <Refusal error={input.error.value} />;
+  return input.error.value === undefined ? <Loading lines={2} /> : <Refusal error={input.error.value} />;
+}
+
+/** The execution says whether there is an input: asking for one that is missing would be an error in the browser's log. */
+export function Input({ execution }: { execution: View }) {
+  return execution.input ? <Bytes id={execution.execution_id} /> : <p class="muted">It has no input.</p>;
+}
+
+/** The input of an execution of which only the id is known. */
+export function InputOf({ id }: { id: string }) {
+  const params = { path: { execution_id: id } };
+  const found = useAsk(`execution of input ${id}`, async (signal) => answer(api.GET("/v1/executions/{execution_id}", { params, signal })));
+  if (found.data.value) return <Input execution={found.data.value} />;
+  return found.error.value === undefined ? <Loading lines={2} /> : <Refusal error={found.error.value} />;
 }
 
 function Result({ execution }: { execution: View }) {
@@ -32,7 +44,7 @@ export function InputAndResult({ execution }: { execution: View }) {
   return (
     <div class="stack">
       <h2>Input</h2>
-      <Input id={execution.execution_id} />
+      <Input execution={execution} />
       <h2>Result</h2>
       {execution.result ? <Result execution={execution} /> : <p class="muted">{ENDED.has(execution.public_state) ? "It ended without a result." : "There is none yet."}</p>}
     </div>

@@ -11,7 +11,7 @@ import { link, namespace } from "../router";
 import { approverOnly, may } from "../session";
 import { Card, Command, Countdown, Empty, Loading, Refusal, Tags, When } from "../ui/basics";
 import { Decision, sendAs } from "../execution/answer";
-import { Input } from "../execution/content";
+import { InputOf } from "../execution/content";
 import { words } from "../format";
 
 export function Approvals() {
@@ -116,7 +116,7 @@ function Context({ id }: { id: string }) {
   return (
     <details class="folded" onToggle={(event) => (open.value = event.currentTarget.open)}>
       <summary class="small">What it was given</summary>
-      {open.value && <Input id={id} />}
+      {open.value && <InputOf id={id} />}
     </details>
   );
 }

@@ -4227,7 +4227,7 @@ export interface components {
             retry_after_ms?: number | null;
         };
         /** @enum {string} */
-        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "tool_not_found" | "subscription_not_found" | "hook_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "invalid_signature" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
+        Code: "execution_not_found" | "flow_not_found" | "budget_not_found" | "reservation_not_found" | "quota_not_found" | "provider_not_found" | "booking_not_found" | "lane_not_found" | "schedule_not_found" | "bulk_not_found" | "tool_not_found" | "subscription_not_found" | "hook_not_found" | "waitpoint_not_found" | "worker_not_found" | "attempt_not_found" | "edge_not_found" | "token_not_found" | "no_input" | "result_not_ready" | "no_result" | "result_trimmed" | "no_test_clock" | "route_not_found" | "invalid" | "invalid_filter" | "invalid_capabilities" | "no_lanes" | "self_referencing_edge" | "partition_mismatch" | "unsupported_media_type" | "method_not_allowed" | "idempotency_conflict" | "definition_conflict" | "reservation_ended" | "execution_not_eligible" | "execution_not_leaseable" | "grant_already_exists" | "invalid_claim_grant" | "claim_grant_expired" | "not_a_resumed_execution" | "capability_mismatch" | "execution_not_terminal" | "flow_not_terminal" | "in_use" | "execution_not_suspended" | "execution_terminal" | "already_suspended" | "operator_resume_not_allowed" | "waitpoint_closed" | "waitpoint_not_pending" | "target_not_signalable" | "flow_already_terminal" | "stale_graph_revision" | "stale_revision" | "cycle_detected" | "dependency_already_exists" | "execution_not_in_flow" | "execution_in_other_flow" | "join_policy_conflict" | "dependency_not_applicable" | "duplicate_worker_instance" | "rotation_conflict" | "lane_draining" | "lane_disabled" | "partition_counts_differ" | "store_newer" | "question_not_open" | "journal_conflict" | "stale_lease" | "lease_expired" | "lease_revoked" | "execution_not_active" | "stream_closed" | "payload_too_large" | "uri_too_long" | "headers_too_large" | "signal_limit_exceeded" | "budget_tree_full" | "flow_full" | "worker_at_capacity" | "concurrency_limit_exceeded" | "max_replays_exhausted" | "waitpoint_limit_exceeded" | "journal_full" | "commit_too_large" | "unauthenticated" | "invalid_token" | "invalid_signature" | "token_expired" | "forbidden" | "host_not_allowed" | "unavailable" | "contention" | "store_full" | "store_read_only" | "store_locked" | "store_version_too_low" | "library_version_mismatch" | "shutting_down" | "corrupt_document" | "internal";
         /** @description Everything about an execution but its bytes. */
         ExecutionView: {
             /** @description Its id. */
@@ -4363,6 +4363,8 @@ export interface components {
             steps_not_visited?: components["schemas"]["StepIdentity"][];
             /** @description Journal entries that stand although the program gave them another input. */
             steps_changed?: components["schemas"]["StepIdentity"][];
+            /** @description The input that can be fetched, without its bytes; absent where it was submitted without. */
+            input?: components["schemas"]["InputView"] | null;
             /** @description The result that can be fetched, without its bytes. */
             result?: components["schemas"]["ResultView"] | null;
         };
@@ -4728,6 +4730,16 @@ export interface components {
              * @default
              */
             said?: string;
+        };
+        /** @description An input without its bytes. */
+        InputView: {
+            /** @description Its content type. */
+            content_type: string;
+            /**
+             * Format: uint64
+             * @description How many bytes it has.
+             */
+            size: number;
         };
         /** @description A result without its bytes. */
         ResultView: {
@@ -10050,7 +10062,8 @@ export interface operations {
                     cost?: components["schemas"]["ProviderCost"];
                     /**
                      * @description The holder's name for the call. It is the execution's: after a parking the next lease finds its place in the line
-                     *     again. A lease that finds a call which another one made books anew.
+                     *     again. A lease that finds a call which another one made books anew. Asked again by the lease that was let through,
+                     *     also after its settle, the answer is the same; if the provider refused calls meanwhile, it is the next turn.
                      */
                     key: string;
                 };

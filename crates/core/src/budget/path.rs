@@ -1,5 +1,7 @@
-//! The budgets that count one charge: the one that was named and those it stands under. A charge counts in all of them
-//! or in none, and a limit of any of them refuses it.
+//! The budgets that count one charge: the one that was named and those it stands under; where several of a tree are named,
+//! all of theirs. A charge counts once in all of them or in none, and a limit of any of them refuses it.
+
+use std::collections::BTreeMap;
 
 use super::{Amounts, Budget, Enforcement, SpendRefusal};
 use crate::error::Result;
@@ -61,6 +63,17 @@ pub fn parent_of(name: &str) -> Option<&str> {
 pub fn names_to(name: &str) -> impl Iterator<Item = &str> {
     let ends = name.match_indices('/').map(|(end, _)| end).chain(std::iter::once(name.len()));
     ends.map(|end| &name[..end]).filter(|part| !part.is_empty())
+}
+
+/// The names by their root, each group in order. Those of a group are charged together, so that a budget on the way to
+/// several of them counts a charge once; the last one stands for the group.
+pub fn charged_together<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<Vec<&'n String>> {
+    let mut groups: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for name in names {
+        groups.entry(root_of(name)).or_default().push(name);
+    }
+    groups.values_mut().for_each(|group| group.sort_unstable());
+    groups.into_values().collect()
 }
 
 impl<'b> Path<'b> {
@@ -153,7 +166,7 @@ impl<'b> Path<'b> {
     /// Holds amounts that fit in every budget of the path.
     pub(super) fn hold_all(&mut self, request: &ReserveRequest, now: i64) -> Reservation {
         let ReservationId { namespace, budget, execution, lease, key } = request.id.clone();
-        let mut counted_in = std::collections::BTreeMap::new();
+        let mut counted_in = BTreeMap::new();
         self.each(|budget| drop(counted_in.insert(budget.name.clone(), budget.hold(&request.amounts, now))));
         let reserved_at = self.named.updated_at;
         Reservation {

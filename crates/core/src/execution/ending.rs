@@ -180,9 +180,9 @@ impl Execution {
         continuation: Option<Payload>,
         now: i64,
         effects: &mut Effects,
-    ) -> Result<()> {
-        if self.check_holder(fence, LeaseEnd::WaitingChildren)?.is_some() {
-            return Ok(());
+    ) -> Result<LeaseEnding> {
+        if let Some(ending) = self.check_holder(fence, LeaseEnd::WaitingChildren)? {
+            return Ok(ending.clone());
         }
         let now = self.mark_updated(now);
         self.part(LeaseEnd::WaitingChildren, now, effects);
@@ -191,7 +191,17 @@ impl Execution {
             self.holds.set(Hold::Dependencies);
         }
         self.settle();
-        Ok(())
+        let open_children = self.child_wait.open;
+        Ok(self.remember_told(|ending| ending.open_children = open_children))
+    }
+
+    /// Keeps what the holder that has just parted is told, so that a repeat of its call hears the same later.
+    pub(super) fn remember_told(&mut self, tell: impl FnOnce(&mut LeaseEnding)) -> LeaseEnding {
+        let public_state = self.public_state();
+        let Some(ending) = self.endings.last_mut() else { return LeaseEnding::default() };
+        ending.public_state = Some(public_state);
+        tell(ending);
+        ending.clone()
     }
 
     /// Ends the lease but not the attempt.

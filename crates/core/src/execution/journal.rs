@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Effects;
 use crate::id::{ExecutionId, LeaseId};
 use crate::journal::{RunNotes, StepEntry, StepIdentity, StepKind, StepRecord, StepState};
-use crate::lease::{LeaseEnd, LeaseFence};
+use crate::lease::{LeaseEnd, LeaseEnding, LeaseFence};
 use crate::payload::Payload;
 use crate::state::{LifecyclePhase, TerminalOutcome};
 use crate::suspension::SuspendReason;
@@ -403,9 +403,9 @@ impl Execution {
         input: Option<Payload>,
         now: i64,
         effects: &mut Effects,
-    ) -> Result<u32> {
+    ) -> Result<LeaseEnding> {
         if let Some(ending) = self.check_holder(fence, LeaseEnd::Continued)? {
-            return Ok(ending.generation);
+            return Ok(ending.clone());
         }
         if let Some(input) = &input {
             text::optional_content_type("content_type", &input.content_type)?;
@@ -413,9 +413,6 @@ impl Execution {
         let now = self.mark_updated(now);
         self.part(LeaseEnd::Continued, now, effects);
         self.begin_generation(None, limits::CONTINUED_GENERATIONS_KEPT);
-        if let Some(ending) = self.endings.last_mut() {
-            ending.generation = self.generation;
-        }
         if let Some(input) = input {
             self.input = input;
         }
@@ -424,7 +421,8 @@ impl Execution {
         }
         (self.retries, self.reclaims, self.signals) = (0, 0, 0);
         self.settle();
-        Ok(self.generation)
+        let generation = self.generation;
+        Ok(self.remember_told(|ending| ending.generation = generation))
     }
 
     /// Generations whose journals are to be removed.
@@ -610,19 +608,23 @@ mod tests {
         (execution.retries, execution.reclaims, execution.signals) = (2, 3, 4);
         let input = Payload { content_type: "application/json".into(), size: 1, ..Default::default() };
         let mut effects = Effects::default();
-        assert_eq!(execution.continue_as_new(&fence, Some(input.clone()), 20, &mut effects).unwrap(), 1);
+        assert_eq!(execution.continue_as_new(&fence, Some(input.clone()), 20, &mut effects).unwrap().generation, 1);
         execution.check().unwrap();
         assert!(execution.is_eligible());
         assert_eq!((execution.retries, execution.reclaims, execution.signals), (0, 0, 0));
         assert_eq!((&execution.input, execution.attempt.as_ref().unwrap().index), (&input, AttemptIndex(0)));
         let before = execution.clone();
-        assert_eq!(execution.continue_as_new(&fence, None, 30, &mut effects).unwrap(), 1, "a repeat says the same");
+        assert_eq!(
+            execution.continue_as_new(&fence, None, 30, &mut effects).unwrap().generation,
+            1,
+            "a repeat says the same"
+        );
         assert_eq!(execution, before);
         let second = claimed(&mut execution, 2);
-        assert_eq!(execution.continue_as_new(&fence, None, 30, &mut effects).unwrap(), 1);
+        assert_eq!(execution.continue_as_new(&fence, None, 30, &mut effects).unwrap().generation, 1);
         let stale = LeaseFence { epoch: LeaseEpoch(9), ..second };
         assert_eq!(execution.continue_as_new(&stale, None, 30, &mut effects).unwrap_err().code, Code::StaleLease);
-        assert_eq!(execution.continue_as_new(&second, None, 30, &mut effects).unwrap(), 2);
+        assert_eq!(execution.continue_as_new(&second, None, 30, &mut effects).unwrap().generation, 2);
     }
 
     #[test]

@@ -232,7 +232,7 @@ const NOTHING: (ResumedBy, usize, bool) = (ResumedBy::Nothing, 0, false);
 fn an_approval_lasts_until_the_next_parting_or_the_end() {
     let part: [fn(&mut Execution, &LeaseFence, &mut Effects); 4] = [
         |execution, fence, effects| assert_eq!(execution.delay(fence, NOW + 50, NOW + 10, effects).unwrap(), NOW + 50),
-        |execution, fence, effects| execution.wait_children(fence, None, NOW + 10, effects).unwrap(),
+        |execution, fence, effects| drop(execution.wait_children(fence, None, NOW + 10, effects).unwrap()),
         |execution, fence, effects| {
             let request = suspension(None, TimeoutBehavior::Fail);
             assert_eq!(execution.suspend(fence, request, NOW + 10, effects).unwrap(), Suspended::Waiting);
@@ -301,7 +301,7 @@ const HOLDER_CALLS: &[(&str, LeaseEnd, HolderCall)] = &[
         execution.delay(fence, NOW + 95, NOW + 90, &mut Effects::default()).map(drop)
     }),
     ("wait_children", LeaseEnd::WaitingChildren, |execution, fence| {
-        execution.wait_children(fence, None, NOW + 90, &mut Effects::default())
+        execution.wait_children(fence, None, NOW + 90, &mut Effects::default()).map(drop)
     }),
     ("cancel", LeaseEnd::Cancelled, |execution, fence| {
         execution.cancel_held(fence, "enough", NOW + 90, &mut Effects::default()).map(drop)

@@ -101,6 +101,8 @@ impl Execution {
         let now = self.mark_updated(now);
         self.part(LeaseEnd::Parked, now, effects);
         self.rest(suspension, waits, now, effects);
+        let wake_at = self.wake_at();
+        self.remember_told(|ending| ending.next_at = wake_at.unwrap_or(0));
         Ok(())
     }
 
@@ -130,11 +132,15 @@ impl Execution {
         self.settle();
     }
 
+    /// When the first of its waits ends by itself.
+    pub fn wake_at(&self) -> Option<i64> {
+        self.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min()
+    }
+
     /// When the first of its waits ends by itself, while it is neither suspended nor under a lease.
     pub(super) fn waits_until(&self) -> Option<i64> {
         let resting = self.state.lifecycle_phase == LifecyclePhase::Runnable && !self.holds.is_empty();
-        let until = self.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
-        until.filter(|_| resting)
+        self.wake_at().filter(|_| resting)
     }
 
     /// The waits whose time is up; the caller writes their entries.

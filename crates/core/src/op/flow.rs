@@ -148,12 +148,12 @@ impl CreateFlowArgs {
         parts::at_most("nodes", self.nodes.len(), limits::GRAPH_NODES_MAX)?;
         parts::at_most("edges", self.edges.len(), limits::GRAPH_EDGES_MAX)?;
         let mut names = std::collections::BTreeSet::new();
-        for node in &self.nodes {
+        for (place, node) in self.nodes.iter().enumerate() {
             text::label("nodes.name", &node.name)?;
             if !names.insert(node.name.as_str()) {
                 return Err(Error::invalid("nodes.name", format!("{:?} stands twice", node.name)));
             }
-            node.validate()?;
+            node.validate(&format!("nodes[{place}]"))?;
         }
         let mut pairs = std::collections::BTreeSet::new();
         for edge in &self.edges {
@@ -197,7 +197,7 @@ impl CreateFlowArgs {
 }
 
 impl NodeRequest {
-    fn validate(&self) -> Result<()> {
+    fn validate(&self, place: &str) -> Result<()> {
         let request = &self.request;
         let decided = request.namespace.is_some()
             || request.flow_id.is_some()
@@ -211,8 +211,9 @@ impl NodeRequest {
                           the flow decides them";
             return Err(Error::invalid("nodes.request", detail).with("node", &self.name));
         }
-        self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
-        request.validate().map_err(|error| error.with("node", &self.name))
+        let join = self.join.as_ref().map_or(Ok(()), JoinPolicy::validate).map_err(|error| error.inside(place));
+        let request = request.validate().map_err(|error| error.inside(&format!("{place}.request")));
+        join.and(request).map_err(|error| error.with("node", &self.name))
     }
 }
 

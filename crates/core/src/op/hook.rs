@@ -99,9 +99,9 @@ impl HookTarget {
                 if request.input.is_some() || request.input_base64.is_some() {
                     return Err(Error::invalid("target.execution.input", "must be absent: the body is the input"));
                 }
-                request.validate()
+                request.validate().map_err(|error| error.inside("target.execution"))
             }
-            HookTarget::Flow(request) => ScheduleTemplate::Flow(request.clone()).validate(),
+            HookTarget::Flow(request) => crate::op::check_flow_template("target.flow", request),
             HookTarget::Signal(signal) => {
                 if !signal.correlation_id.starts_with('/') {
                     let detail = "must be a JSON pointer such as /data/order/id";

@@ -200,7 +200,8 @@ pub struct AcquireProviderArgs {
     #[serde(default)]
     pub cost: ProviderCost,
     /// The holder's name for the call. It is the execution's: after a parking the next lease finds its place in the line
-    /// again. A lease that finds a call which another one made books anew.
+    /// again. A lease that finds a call which another one made books anew. Asked again by the lease that was let through,
+    /// also after its settle, the answer is the same; if the provider refused calls meanwhile, it is the next turn.
     pub key: String,
     /// How long the call may take; after that another one may be made in its stead. Ten minutes when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

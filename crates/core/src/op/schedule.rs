@@ -411,23 +411,9 @@ impl ScheduleTemplate {
         match self {
             ScheduleTemplate::Execution(request) => {
                 check_template("template.execution", request)?;
-                request.validate()
+                request.validate().map_err(|error| error.inside("template.execution"))
             }
-            ScheduleTemplate::Flow(request) => {
-                if request.flow_id.is_some() || request.idempotency_key.is_some() || request.namespace.is_some() {
-                    let detail = "must not have flow_id, idempotency_key or namespace: each run has its own";
-                    return Err(Error::invalid("template.flow", detail));
-                }
-                if request.nodes.is_empty() {
-                    return Err(Error::invalid("template.flow.nodes", "must not be empty: the flow would never end"));
-                }
-                for node in &request.nodes {
-                    check_execution("template.flow.nodes", &node.request)
-                        .map_err(|error| error.with("node", &node.name))?;
-                }
-                request.validate()?;
-                request.graph().map(drop)
-            }
+            ScheduleTemplate::Flow(request) => check_flow_template("template.flow", request),
             ScheduleTemplate::Unknown(variant) => Err(variant.refused("template")),
         }
     }
@@ -480,6 +466,23 @@ pub(crate) fn check_template(field: &str, request: &create_execution::Args) -> R
         return Err(Error::invalid(field, detail));
     }
     Ok(())
+}
+
+/// Refuses the template of a flow that says what only one flow can have, or that nothing could be made from.
+pub(crate) fn check_flow_template(field: &str, request: &create_flow::Args) -> Result<()> {
+    if request.flow_id.is_some() || request.idempotency_key.is_some() || request.namespace.is_some() {
+        let detail = "must not have flow_id, idempotency_key or namespace: each run has its own";
+        return Err(Error::invalid(field, detail));
+    }
+    if request.nodes.is_empty() {
+        return Err(Error::invalid(&format!("{field}.nodes"), "must not be empty: the flow would never end"));
+    }
+    for (place, node) in request.nodes.iter().enumerate() {
+        check_execution(&format!("{field}.nodes[{place}].request"), &node.request)
+            .map_err(|error| error.with("node", &node.name))?;
+    }
+    let fits = request.validate().and_then(|()| request.graph().map(drop));
+    fits.map_err(|error| error.inside(field))
 }
 
 fn check_execution(field: &str, request: &create_execution::Args) -> Result<()> {

@@ -80,7 +80,7 @@ impl SubscriptionTarget {
                 if request.input.is_some() || request.input_base64.is_some() {
                     return Err(Error::invalid("target.execution.input", "must be absent: the event is the input"));
                 }
-                request.validate()
+                request.validate().map_err(|error| error.inside("target.execution"))
             }
             SubscriptionTarget::Unknown(variant) => Err(variant.refused("target")),
         }

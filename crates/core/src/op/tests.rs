@@ -471,3 +471,38 @@ fn answers_of_a_newer_server_are_read_and_requests_of_a_newer_client_refused() {
     let args = json!({ "kind": "k", "policy": { "of_a_newer_version": 1 } });
     assert!(serde_json::from_value::<create_execution::Args>(args).is_err());
 }
+
+#[test]
+fn a_refused_value_in_a_template_is_named_by_the_whole_way_to_it() {
+    fn field<O: Operation>(args: Value) -> Value {
+        let args: O::Args = serde_json::from_value(args).unwrap();
+        let error = O::validate(&args).unwrap_err();
+        let field = error.details["field"].as_str().unwrap();
+        assert!(error.detail.starts_with(&format!("{field} ")), "{error:?}");
+        error.details["field"].clone()
+    }
+    let retries = json!({ "kind": "a", "policy": { "retry": { "max_retries": 4_000_000 } } });
+    let node = json!({ "name": "first", "request": retries });
+    let quorum = json!({ "name": "first", "request": { "kind": "a" }, "join": { "quorum": { "k": 0 } } });
+    let spec = json!({ "every_ms": 60_000 });
+    for (template, whole) in [
+        (json!({ "execution": retries }), "execution.policy.retry.max_retries"),
+        (json!({ "execution": { "kind": "a b\n" } }), "execution.kind"),
+        (json!({ "execution": { "kind": "a", "tags": { "A": "b" } } }), "execution.tags"),
+        (
+            json!({ "flow": { "nodes": [{ "name": "zero", "request": { "kind": "a" } }, node] } }),
+            "flow.nodes[1].request.policy.retry.max_retries",
+        ),
+        (json!({ "flow": { "nodes": [quorum] } }), "flow.nodes[0].join.quorum.k"),
+        (json!({ "flow": { "nodes": [] } }), "flow.nodes"),
+    ] {
+        let schedule = json!({ "name": "s", "spec": spec, "template": template });
+        assert_eq!(field::<CreateSchedule>(schedule), format!("template.{whole}"));
+        let hook = json!({ "name": "h", "target": template });
+        assert_eq!(field::<CreateHook>(hook), format!("target.{whole}"));
+        if template.get("execution").is_some() {
+            let subscription = json!({ "name": "s", "target": template });
+            assert_eq!(field::<CreateSubscription>(subscription), format!("target.{whole}"));
+        }
+    }
+}

@@ -75,6 +75,8 @@ document! {
         "g" granted_at: i64,
         /// When it lapses, or counts as used; an ended one is forgotten then.
         "u" until: i64,
+        /// The cost it was let through at, once the call has said another one.
+        "a" asked: Option<ProviderCost>,
     }
 }
 
@@ -110,6 +112,21 @@ impl Booking {
     /// Whether its time is up: it was not taken in time, or its holder never settled it.
     pub fn is_over(&self, now: i64) -> bool {
         self.state != BookingState::Settled && self.until <= now
+    }
+
+    /// Whether this lease was let through, also when the call has ended since.
+    pub(super) fn was_granted_to(&self, lease: LeaseId) -> bool {
+        self.state != BookingState::Booked && self.granted_at != 0 && self.lease == lease
+    }
+
+    /// The cost that the call was asked for at.
+    pub(super) fn asked_cost(&self) -> &ProviderCost {
+        self.asked.as_ref().unwrap_or(&self.cost)
+    }
+
+    /// When the call ended, if it has.
+    pub(super) fn settled_at(&self) -> Option<i64> {
+        (self.state == BookingState::Settled).then(|| self.until.saturating_sub(limits::PROVIDER_REMEMBERED_MS))
     }
 
     pub(super) fn wait_until(&mut self, ready_at: i64) {

@@ -24,6 +24,20 @@ struct Line {
     bookings: Vec<Option<Booking>>,
 }
 
+fn request(caller: usize, lease: u128, tokens: u64) -> AcquireRequest {
+    AcquireRequest {
+        id: BookingId {
+            namespace: "default".into(),
+            provider: "model".into(),
+            execution: ExecutionId { partition: 0, uuid: Uuid::from_u128(caller as u128) },
+            key: "call".into(),
+        },
+        lease: LeaseId(Uuid::from_u128(lease)),
+        cost: ProviderCost { tokens, ..Default::default() },
+        ttl_ms: 60_000,
+    }
+}
+
 impl Line {
     fn of(provider: Provider, callers: usize) -> Self {
         Self { provider, bookings: vec![None; callers] }
@@ -34,17 +48,7 @@ impl Line {
     }
 
     fn asks_under(&mut self, caller: usize, lease: u128, tokens: u64, now: i64) -> Acquired {
-        let request = AcquireRequest {
-            id: BookingId {
-                namespace: "default".into(),
-                provider: "model".into(),
-                execution: ExecutionId { partition: 0, uuid: Uuid::from_u128(caller as u128) },
-                key: "call".into(),
-            },
-            lease: LeaseId(Uuid::from_u128(lease)),
-            cost: ProviderCost { tokens, ..Default::default() },
-            ttl_ms: 60_000,
-        };
+        let request = request(caller, lease, tokens);
         let (acquired, change) = self.provider.acquire(self.bookings[caller].as_ref(), &request, now).unwrap();
         match change {
             BookingChange::Nothing => {}
@@ -144,6 +148,31 @@ fn another_lease_finds_the_place_in_the_line_and_calls_anew_what_was_called() {
     let anew = line.asks_under(1, 3, 0, booked.ready_at + 5);
     assert!(!anew.granted, "the second call is one more: {anew:?}");
     assert_eq!((line.provider.in_use, line.provider.booked), (1, 1));
+}
+
+#[test]
+fn a_call_asked_for_again_after_its_end_is_the_same_call_and_counts_nothing() {
+    let mut line =
+        Line::of(provider(ProviderDefinition { max_requests: 5, max_tokens: 1_000, ..Default::default() }), 1);
+    let first = line.asks(0, 100, NOW);
+    line.settles(0, 70, NOW + 10);
+    let before = line.provider.clone();
+    assert_eq!(line.asks(0, 100, NOW + 20), first);
+    let shown = line.provider.status(NOW + 20);
+    assert_eq!((shown.in_use, shown.booked, shown.requests_in_window, shown.tokens_in_window), (0, 0, 1, 70));
+    assert_eq!((line.provider.granted, line.provider.next_ticket), (before.granted, before.next_ticket));
+    let conflict = line.provider.acquire(line.bookings[0].as_ref(), &request(0, 1, 70), NOW + 30).unwrap_err();
+    assert_eq!(conflict.code, Code::IdempotencyConflict, "what it cost is not what was asked for");
+}
+
+#[test]
+fn a_call_that_the_provider_refused_asks_for_its_next_turn_with_the_same_key() {
+    let mut line = Line::of(requests(10), 1);
+    assert!(line.asks(0, 0, NOW).granted);
+    line.provider.throttle(Some(10_000), NOW + 5);
+    line.settles(0, 0, NOW + 6);
+    let next = line.asks(0, 0, NOW + 7);
+    assert!(!next.granted && next.booked && next.ready_at >= NOW + 10_005, "{next:?}");
 }
 
 #[test]

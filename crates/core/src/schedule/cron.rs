@@ -21,14 +21,23 @@ pub const CRON_MAX_BYTES: usize = 256;
 /// at all is further than nine years away.
 const SEGMENTS_MAX: usize = 64;
 
-/// The names of the fields, the seconds first; an expression of five fields has none of these.
-const FIELDS: [(&str, &str); 6] = [
-    ("second", "0-59"),
-    ("minute", "0-59"),
-    ("hour", "0-23"),
-    ("day of month", "1-31"),
-    ("month", "1-12 or JAN-DEC"),
-    ("day of week", "0-7 or SUN-SAT"),
+/// A field of an expression.
+struct Field {
+    name: &'static str,
+    /// The values it may have, for people.
+    range: &'static str,
+    /// How many there are.
+    count: u32,
+}
+
+/// The fields, the seconds first; an expression of five fields has none of these.
+const FIELDS: [Field; 6] = [
+    Field { name: "second", range: "0-59", count: 60 },
+    Field { name: "minute", range: "0-59", count: 60 },
+    Field { name: "hour", range: "0-23", count: 24 },
+    Field { name: "day of month", range: "1-31", count: 31 },
+    Field { name: "month", range: "1-12 or JAN-DEC", count: 12 },
+    Field { name: "day of week", range: "0-7 or SUN-SAT", count: 7 },
 ];
 
 /// A cron expression in its zone.
@@ -49,17 +58,9 @@ impl Cron {
         if expression.len() > CRON_MAX_BYTES {
             return Err(refused(format!("has {} bytes, the limit is {CRON_MAX_BYTES}", expression.len())));
         }
-        let names = match fields.len() {
-            5 => &FIELDS[1..],
-            6 => &FIELDS[..],
-            count => {
-                let order =
-                    "minute, hour, day of month, month and day of week, with seconds before them if there are six";
-                return Err(refused(format!("must have 5 or 6 fields ({order}), not {count}")));
-            }
-        };
+        let known = fields_of(&fields)?;
         let pattern =
-            read(&fields.join(" ")).map_err(|why| guilty_field(&fields, names).unwrap_or_else(|| refused(why)))?;
+            read(&fields.join(" ")).map_err(|why| guilty_field(&fields, known).unwrap_or_else(|| refused(why)))?;
         let hour = fields[fields.len() - 4];
         let cron = Self { pattern, zone, wildcard_hours: hour.starts_with('*') };
         // Any start will do: what matches at all does so within nine years.
@@ -68,6 +69,18 @@ impl Cron {
             return Err(refused("never matches: no date is like this"));
         }
         Ok(cron)
+    }
+
+    /// Refuses parts of an expression that can be read and cannot be meant: empty items of a list, and steps that are
+    /// longer than their field. Only new expressions are looked at, so that schedules which have one go on.
+    pub fn check(expression: &str) -> Result<()> {
+        let fields: Vec<&str> = expression.split_whitespace().collect();
+        for (text, field) in fields.iter().zip(fields_of(&fields)?) {
+            for item in text.split(',') {
+                field.check_item(item).map_err(|why| field.refused(text, &why))?;
+            }
+        }
+        Ok(())
     }
 
     /// The first instant behind this one, in milliseconds since the epoch.
@@ -152,13 +165,42 @@ fn refused(detail: impl std::fmt::Display) -> Error {
     Error::invalid("spec.cron", detail)
 }
 
+/// The fields of an expression that has so many.
+fn fields_of(fields: &[&str]) -> Result<&'static [Field]> {
+    match fields.len() {
+        5 => Ok(&FIELDS[1..]),
+        6 => Ok(&FIELDS[..]),
+        count => {
+            let order = "minute, hour, day of month, month and day of week, with seconds before them if there are six";
+            Err(refused(format!("must have 5 or 6 fields ({order}), not {count}")))
+        }
+    }
+}
+
+impl Field {
+    fn check_item(&self, item: &str) -> Result<(), String> {
+        if item.is_empty() {
+            return Err("An item of the list is empty.".to_owned());
+        }
+        let Some((_, step)) = item.split_once('/') else { return Ok(()) };
+        match step.parse::<u32>() {
+            Ok(step) if (1..=self.count).contains(&step) => Ok(()),
+            _ => Err(format!("The step {step:?} is not between 1 and {}.", self.count)),
+        }
+    }
+
+    fn refused(&self, text: &str, why: &str) -> Error {
+        let Field { name, range, .. } = self;
+        refused(format!("has the {name} {text:?}, which is wrong: {why} It may be {range}.")).with("cron_field", name)
+    }
+}
+
 /// The field that cannot be read, found by reading each by itself.
-fn guilty_field(fields: &[&str], names: &[(&str, &str)]) -> Option<Error> {
-    fields.iter().zip(names).enumerate().find_map(|(place, (field, (name, range)))| {
+fn guilty_field(fields: &[&str], known: &[Field]) -> Option<Error> {
+    fields.iter().zip(known).enumerate().find_map(|(place, (text, field))| {
         let mut alone = vec!["*"; fields.len()];
-        alone[place] = field;
+        alone[place] = text;
         let why = read(&alone.join(" ")).err()?;
-        let detail = format!("has the {name} {field:?}, which is wrong: {why} It may be {range}.");
-        Some(refused(detail).with("cron_field", name))
+        Some(field.refused(text, &why))
     })
 }

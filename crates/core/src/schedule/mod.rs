@@ -122,7 +122,8 @@ impl ScheduleDefinition {
         if let CatchUp::All(all) = &self.catch_up {
             text::within("catch_up.all.max", all.max, 1..=limits::SCHEDULE_CATCH_UP_MAX)?;
         }
-        self.spec.read(0).map(drop)
+        self.spec.read(0)?;
+        self.spec.cron.as_deref().map_or(Ok(()), Cron::check)
     }
 }
 

@@ -17,7 +17,7 @@ impl Ledger {
     /// execution waits, as it does for a budget that is used up.
     pub(super) fn hold_estimate(
         &mut self,
-        lowest: &str,
+        lowest: &[String],
         request: &ReserveRequest,
         slot: SlotId,
         now: i64,
@@ -33,9 +33,9 @@ impl Ledger {
                 self.reservations.insert(key.clone(), *estimate);
                 self.forgotten.retain(|other| *other != key);
                 self.touched.push(key);
-                Charged::Reserved { expires_at, again: false }
+                Charged::Reserved { expires_at, again: false, names: Vec::new() }
             }
-            Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true },
+            Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true, names: Vec::new() },
             Reserve::Refused(refusal) => {
                 let action = self.budgets.get(&refusal.budget).map_or(HardAction::Block, Budget::hard_action);
                 Charged::Waits { refusal, action }
@@ -57,7 +57,7 @@ impl Ledger {
     pub(super) fn reserve_of(
         &mut self,
         estimate: Option<&ReservationId>,
-        lowest: &str,
+        lowest: &[String],
         (request, only_known): (&ReserveRequest, bool),
         now: i64,
     ) -> Result<Charged> {

@@ -4,6 +4,7 @@
 
 pub(crate) mod breach;
 mod estimate;
+pub(crate) mod question;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,16 +50,16 @@ pub(crate) enum Charge {
 pub(crate) enum Charged {
     /// The charge names no dimension of the budget and did not insist, or there is no such reservation.
     Nothing,
-    /// To a report.
-    Reported(ReportUsageResult),
-    /// The amounts are held until then; `again` says that they were before.
-    Reserved { expires_at: i64, again: bool },
+    /// To a report, and the named budgets that it speaks for.
+    Reported(ReportUsageResult, Vec<String>),
+    /// The amounts are held until then in the named budgets; `again` says that they were before.
+    Reserved { expires_at: i64, again: bool, names: Vec<String> },
     /// The amounts do not fit. With `ask` a person is asked, and the partition of the execution is known to wait.
     Refused { refusal: SpendRefusal, ask: bool },
     /// An estimate does not fit, and this is what becomes of the execution.
     Waits { refusal: SpendRefusal, action: HardAction },
-    /// To a settlement or a release.
-    Settled(SettledSpend),
+    /// To a settlement or a release, and the named budgets that counted the reservation.
+    Settled(SettledSpend, Vec<String>),
 }
 
 /// A charge to a budget by its name, and the id by which this engine knows this very call: a repeat of the commit must
@@ -66,10 +67,19 @@ pub(crate) enum Charged {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) budget: String,
+    /// Other budgets of the same tree that the same charge names. Each budget on the way to any of them counts it once.
+    pub(crate) beside: Vec<String>,
     /// The tags of the execution that pays; the budget may have children for one of them.
     pub(crate) tags: Tags,
     pub(crate) charge: Charge,
     pub(crate) id: CommandId,
+}
+
+impl Call {
+    /// The budgets that the charge names, all under one root.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.beside.iter().chain(std::iter::once(&self.budget))
+    }
 }
 
 /// A budget that a commit changed: its counters for the metrics, and the executions it lets in.
@@ -119,12 +129,13 @@ impl Ledger {
     async fn read(tx: &mut Tx<'_>, namespace: &str, calls: &[Call]) -> Result<Self> {
         let mut keys: Vec<Key> = Vec::new();
         for call in calls {
-            keys.extend(budget::names_to(&call.budget).map(|name| Budget::key_of(namespace, name)));
-            let named = Budget::key_of(namespace, &call.budget);
+            let on_the_way = call.names().flat_map(|name| budget::names_to(name));
+            keys.extend(on_the_way.map(|name| Budget::key_of(namespace, name)));
             match &call.charge {
                 Charge::Report(report) => {
                     keys.extend(report.estimate.iter().map(ReservationId::document_key));
-                    keys.extend(report.identity(&named, 0).map(|identity| identity.key()));
+                    let named = call.names().map(|name| Budget::key_of(namespace, name));
+                    keys.extend(named.filter_map(|named| report.identity(&named, 0)).map(|identity| identity.key()));
                     // The commit may have been applied unseen.
                     keys.extend(tx.is_repeat().then(|| call.own_identity().key()));
                 }
@@ -190,15 +201,21 @@ impl Ledger {
 
     /// The children by tag that are charged beside the named budgets, and those that count reservations which end.
     fn children_of(&self, calls: &[Call]) -> BTreeSet<String> {
-        let charged = calls.iter().filter_map(|call| self.budgets.get(&call.budget)?.child_for(&call.tags));
+        let named = calls.iter().flat_map(|call| call.names().map(|name| (name, &call.tags)));
+        let charged = named.filter_map(|(name, tags)| self.budgets.get(name)?.child_for(tags));
         let counting = self.reservations.values().flat_map(|held| held.counted_in.keys().cloned());
         charged.chain(counting).filter(|name| !self.budgets.contains_key(name)).collect()
     }
 
-    /// The lowest budget that a charge counts in: the named one, or its child by tag, which the first charge makes.
-    fn lowest(&mut self, tx: &Tx<'_>, call: &Call) -> Result<String> {
-        let child = self.budgets.get(&call.budget).and_then(|named| Some((named, named.child_for(&call.tags)?)));
-        let Some((named, name)) = child else { return Ok(call.budget.clone()) };
+    /// The lowest budgets that a charge to these names counts in.
+    fn lowest<'n>(&mut self, tx: &Tx<'_>, call: &Call, names: impl Iterator<Item = &'n String>) -> Result<Vec<String>> {
+        names.map(|name| self.lowest_under(tx, call, name)).collect()
+    }
+
+    /// The named budget, or its child by tag, which the first charge makes.
+    fn lowest_under(&mut self, tx: &Tx<'_>, call: &Call, named: &str) -> Result<String> {
+        let child = self.budgets.get(named).and_then(|named| Some((named, named.child_for(&call.tags)?)));
+        let Some((named, name)) = child else { return Ok(named.to_owned()) };
         if self.budgets.contains_key(&name) {
             let named = named.clone();
             self.budgets.entry(name.clone()).and_modify(|child| child.follow(&named, tx.now));
@@ -207,7 +224,7 @@ impl Ledger {
         if self.room_for_children == 0 {
             return Err(Error::of(Code::BudgetTreeFull).with("root", budget::root_of(&name)));
         }
-        let Some(mut made) = named.make_child(&call.tags, tx.now) else { return Ok(call.budget.clone()) };
+        let Some(mut made) = named.make_child(&call.tags, tx.now) else { return Ok(named.name.clone()) };
         made.incarnation = tx.transactor.env().random();
         self.room_for_children -= 1;
         self.made.insert(name.clone());
@@ -220,16 +237,23 @@ impl Ledger {
         match &call.charge {
             Charge::Report(report) => self.report(tx, call, report),
             Charge::Reserve { request, only_known, estimate } => {
-                let lowest = self.lowest(tx, call)?;
-                self.reserve_of(estimate.as_ref(), &lowest, (request, *only_known), tx.now)
+                let lowest = self.lowest(tx, call, call.names())?;
+                let reserved = self.reserve_of(estimate.as_ref(), &lowest, (request, *only_known), tx.now)?;
+                Ok(self.with_names(call, reserved))
             }
             Charge::Estimate { request, slot, resumed } => {
-                let lowest = self.lowest(tx, call)?;
+                let lowest = self.lowest(tx, call, call.names())?;
                 let held = self.hold_estimate(&lowest, request, *slot, tx.now)?;
                 Ok(if *resumed { self.without_if_declined(held) } else { held })
             }
-            Charge::Settle(id, actual) => self.end(id, |path, held| path.settle(held, actual, tx.now)),
-            Charge::Release(id) => self.end(id, |path, held| path.release(held, tx.now)),
+            Charge::Settle(id, actual) => {
+                let settled = self.end(id, |path, held| path.settle(held, actual, tx.now))?;
+                Ok(self.with_counting(call, id, settled))
+            }
+            Charge::Release(id) => {
+                let released = self.end(id, |path, held| path.release(held, tx.now))?;
+                Ok(self.with_counting(call, id, released))
+            }
             Charge::GiveBack(id) => {
                 let key = id.document_key();
                 if self.reservations.get(&key).is_none_or(|held| held.state != ReservationState::Held) {
@@ -247,10 +271,27 @@ impl Ledger {
         }
     }
 
-    fn reserve(&mut self, name: &str, request: &ReserveRequest, only_known: bool, now: i64) -> Result<Charged> {
+    /// The answer, with those of the named budgets that are there.
+    fn with_names(&self, call: &Call, answer: Charged) -> Charged {
+        let names = || call.names().filter(|name| self.budgets.contains_key(*name)).cloned().collect();
+        match answer {
+            Charged::Reserved { expires_at, again, .. } => Charged::Reserved { expires_at, again, names: names() },
+            answer => answer,
+        }
+    }
+
+    /// The answer to an end, with those of the named budgets that counted the reservation, also if they are gone.
+    fn with_counting(&self, call: &Call, id: &ReservationId, answer: Charged) -> Charged {
+        let Charged::Settled(settled, _) = answer else { return answer };
+        let counted_in = self.reservations.get(&id.document_key()).map(|ended| &ended.counted_in);
+        let counts = |name: &&String| **name == id.budget || counted_in.is_some_and(|all| all.contains_key(*name));
+        Charged::Settled(settled, call.names().filter(counts).cloned().collect())
+    }
+
+    fn reserve(&mut self, lowest: &[String], request: &ReserveRequest, only_known: bool, now: i64) -> Result<Charged> {
         let key = request.id.document_key();
-        self.forget_if_made_anew(name, request, now)?;
-        let mut path = path_to(&mut self.budgets, name)?;
+        self.forget_if_made_anew(lowest, request, now)?;
+        let mut path = path_to(&mut self.budgets, lowest)?;
         if !only_known {
             path.check_dimensions("amounts", &request.amounts)?;
         } else if path.counted_amounts(&request.amounts).is_empty() {
@@ -262,9 +303,9 @@ impl Ledger {
                 self.reservations.insert(key.clone(), *reservation);
                 self.forgotten.retain(|other| *other != key);
                 self.touched.push(key);
-                Charged::Reserved { expires_at, again: false }
+                Charged::Reserved { expires_at, again: false, names: Vec::new() }
             }
-            Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true },
+            Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true, names: Vec::new() },
             Reserve::Refused(refusal) => {
                 let ask = self.ask(&refusal, &request.id.execution, now);
                 Charged::Refused { refusal, ask }
@@ -274,10 +315,10 @@ impl Ledger {
 
     /// A reservation in a budget that was removed and made anew under its name holds nothing there: the same key reserves
     /// once more. The budgets above, which have stayed, get back what it held.
-    fn forget_if_made_anew(&mut self, name: &str, request: &ReserveRequest, now: i64) -> Result<()> {
+    fn forget_if_made_anew(&mut self, lowest: &[String], request: &ReserveRequest, now: i64) -> Result<()> {
         let key = request.id.document_key();
-        let (Some(held), Some(budget)) = (self.reservations.get(&key), self.budgets.get(name)) else { return Ok(()) };
-        if budget.counts_reservation(held) {
+        let Some(held) = self.reservations.get(&key) else { return Ok(()) };
+        if lowest.iter().filter_map(|name| self.budgets.get(name)).all(|budget| budget.counts_reservation(held)) {
             return Ok(());
         }
         if held.state == ReservationState::Held {
@@ -308,7 +349,7 @@ impl Ledger {
         if settled.settlement != Settlement::Nothing {
             self.touched.push(key);
         }
-        Ok(Charged::Settled(SettledSpend { overrun: settled.overrun }))
+        Ok(Charged::Settled(SettledSpend { overrun: settled.overrun }, Vec::new()))
     }
 
     /// Writes what has changed, and says what follows from it.
@@ -338,15 +379,12 @@ impl Ledger {
     }
 }
 
-/// The budgets on the way to the one of this name.
-pub(crate) fn path_to<'d>(budgets: &'d mut BTreeMap<String, Budget>, name: &str) -> Result<Path<'d>> {
-    let missing = || Error::of(Code::BudgetNotFound).with("budget", name);
-    if !budgets.contains_key(name) {
-        return Err(missing());
-    }
-    let on_the_way = |other: &String| budget::names_to(name).any(|part| part == other);
-    let path = budgets.iter_mut().filter(|(other, _)| on_the_way(other)).map(|(_, budget)| budget).collect();
-    Path::new(path).ok_or_else(missing)
+/// The budgets on the way to those of these names that are there, each once.
+pub(crate) fn path_to<'d>(budgets: &'d mut BTreeMap<String, Budget>, names: &[String]) -> Result<Path<'d>> {
+    let there: BTreeSet<&str> =
+        names.iter().filter(|name| budgets.contains_key(*name)).flat_map(|name| budget::names_to(name)).collect();
+    let path = budgets.iter_mut().filter(|(name, _)| there.contains(name.as_str())).map(|(_, budget)| budget).collect();
+    Path::new(path).ok_or_else(|| Error::of(Code::BudgetNotFound).with("budget", names.last()))
 }
 
 /// The budgets that count a reservation, as far as they are still there.

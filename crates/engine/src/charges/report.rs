@@ -34,11 +34,11 @@ impl Report {
 
 impl Ledger {
     pub(super) fn report(&mut self, tx: &mut Tx<'_>, call: &Call, report: &Report) -> Result<Charged> {
-        let named = Budget::key_of(&self.namespace, &call.budget);
-        if let Some(answer) = self.known(call, report, &named)? {
-            return Ok(Charged::Reported(answer));
+        let (known, names) = self.known(call, report)?;
+        if let Some(answer) = known.filter(|_| names.is_empty()) {
+            return Ok(Charged::Reported(answer, call.names().cloned().collect()));
         }
-        let lowest = self.lowest(tx, call)?;
+        let lowest = self.lowest(tx, call, names.iter())?;
         let path = path_to(&mut self.budgets, &lowest)?;
         let known = report.only_known.then(|| path.counted_amounts(&report.usage));
         if known.as_ref().is_some_and(Amounts::is_empty) {
@@ -52,23 +52,42 @@ impl Ledger {
         }
         let (answer, counted) = reported?;
         // A report that was refused leaves its dedup key free.
-        let keyed = report.identity(&named, tx.transactor.options().dedup_window_ms).filter(|_| counted);
-        let (record, kept_ms) = call.record(&keyed.unwrap_or_else(|| call.own_identity()), &answer);
-        tx.create_until(&record, tx.now + kept_ms);
-        self.evidence.insert(record.key(), record);
-        Ok(Charged::Reported(answer))
+        let dedup_ms = tx.transactor.options().dedup_window_ms;
+        let there = names.iter().filter(|name| self.budgets.contains_key(*name));
+        let named = there.map(|name| Budget::key_of(&self.namespace, name)).filter(|_| counted);
+        let mut identities: Vec<Identity> = named.filter_map(|named| report.identity(&named, dedup_ms)).collect();
+        if identities.is_empty() {
+            identities.push(call.own_identity());
+        }
+        for identity in identities {
+            let (record, kept_ms) = call.record(&identity, &answer);
+            tx.create_until(&record, tx.now + kept_ms);
+            self.evidence.insert(record.key(), record);
+        }
+        let speaks_for = call.names().filter(|name| self.budgets.contains_key(*name));
+        Ok(Charged::Reported(answer, speaks_for.cloned().collect()))
     }
 
-    /// The answer, where the report was counted before: its own by this very call, `already_applied` by another.
-    fn known(&self, call: &Call, report: &Report, budget: &Key) -> Result<Option<ReportUsageResult>> {
-        let keyed = report.identity(budget, 0).and_then(|identity| self.evidence.get(&identity.key()));
-        let keyed = keyed.filter(|_| !planted(Bug::UsageDedupIgnored));
-        let Some(record) = keyed.or_else(|| self.evidence.get(&call.own_identity().key())) else { return Ok(None) };
-        if *record.request != call.id.as_bytes()[..] {
-            return Ok(Some(ReportUsageResult::AlreadyApplied));
+    /// The answer, where the report was counted before: its own by this very call, `already_applied` by another; and the
+    /// names of the budgets under which it was not.
+    fn known(&self, call: &Call, report: &Report) -> Result<(Option<ReportUsageResult>, Vec<String>)> {
+        let (mut new, mut answer) = (Vec::new(), None);
+        for name in call.names() {
+            let identity = report.identity(&Budget::key_of(&self.namespace, name), 0);
+            let keyed = identity.and_then(|identity| self.evidence.get(&identity.key()));
+            let keyed = keyed.filter(|_| !planted(Bug::UsageDedupIgnored));
+            match keyed.or_else(|| self.evidence.get(&call.own_identity().key())) {
+                Some(record) if *record.request == call.id.as_bytes()[..] => {
+                    let kept = serde_json::from_slice(&record.answer);
+                    let kept =
+                        kept.map_err(|error| Error::new(Code::CorruptDocument, format!("a kept answer: {error}")));
+                    return Ok((Some(kept?), Vec::new()));
+                }
+                Some(_) => answer = Some(ReportUsageResult::AlreadyApplied),
+                None => new.push(name.clone()),
+            }
         }
-        let answer = serde_json::from_slice(&record.answer);
-        answer.map(Some).map_err(|error| Error::new(Code::CorruptDocument, format!("a kept answer: {error}")))
+        Ok((answer, new))
     }
 }
 

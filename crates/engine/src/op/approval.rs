@@ -16,6 +16,7 @@ use ff_core::{
 use ff_store::{Answer, IndexEntry, Query, Scan};
 
 use crate::caller::Caller;
+use crate::charges::question;
 use crate::cursor;
 use crate::op::Handle;
 use crate::rooms::Rooms;
@@ -73,7 +74,8 @@ impl Handle<ListApprovals> for Rooms {
 }
 
 impl Rooms {
-    /// The questions of budgets, what has waited longest first.
+    /// The questions of budgets that something waits for, what has waited longest first. A budget learns only later that
+    /// everything that waited for its answer has ended.
     async fn asking_budgets(&self, namespace: &str, limit: usize) -> Result<Vec<BudgetQuestionView>> {
         let budget_partitions =
             self.transactor.partitions().all().filter(|partition| partition.family == Family::Budget);
@@ -84,8 +86,13 @@ impl Rooms {
         });
         let pages = futures_util::future::try_join_all(reads).await?;
         let stored = pages.into_iter().flat_map(|page| page.entries).filter_map(|entry| entry.document);
+        let asking: Vec<Budget> = stored.filter_map(|stored| self.transactor.readable::<Budget>(&stored)).collect();
+        let looks = asking.iter().map(|budget| async move {
+            let awaited = question::is_awaited(&self.transactor, budget).await?;
+            Ok::<_, Error>(budget.question_view().filter(|_| awaited))
+        });
         let mut budgets: Vec<BudgetQuestionView> =
-            stored.filter_map(|stored| self.transactor.readable::<Budget>(&stored)?.question_view()).collect();
+            futures_util::future::try_join_all(looks).await?.into_iter().flatten().collect();
         budgets.sort_by_key(|question| question.since);
         budgets.truncate(limit);
         Ok(budgets)

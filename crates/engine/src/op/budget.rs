@@ -284,8 +284,8 @@ impl Handle<ReportBudgetUsage> for Rooms {
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
         let execution = args.execution_id.filter(|_| args.fence.is_some());
         let report = Report { usage: args.usage.clone(), dedup_key, execution, estimate, only_known: false };
-        match self.scheduler.charge(&namespace, &args.name, tags, Charge::Report(report)).await? {
-            Charged::Reported(answer) => Ok(answer),
+        match self.scheduler.charge(&namespace, &[&args.name], tags, Charge::Report(report)).await? {
+            Charged::Reported(answer, _) => Ok(answer),
             _ => Ok(ReportUsageResult::Ok),
         }
     }
@@ -301,7 +301,9 @@ impl Handle<ReportUsage> for Rooms {
             return Err(no_such(Code::BudgetNotFound, budget));
         }
         let named = |name: &&String| args.budget.as_ref().is_none_or(|only| only == *name);
-        let reports = execution.budgets.iter().filter(named).map(|name| {
+        let groups = budget::charged_together(execution.budgets.iter().filter(named));
+        let reports = groups.iter().map(|together| {
+            let name = together.last().map_or("", |name| name.as_str());
             let report = Report {
                 usage: args.usage.clone(),
                 dedup_key: args.dedup_key.clone().unwrap_or_default(),
@@ -310,12 +312,14 @@ impl Handle<ReportUsage> for Rooms {
                 only_known: args.budget.is_none(),
             };
             let execution = &execution;
-            async move { (name, self.scheduler.charge_for(execution, name, Charge::Report(report)).await) }
+            async move { self.scheduler.charge_for(execution, together, Charge::Report(report)).await }
         });
         let mut budgets = BTreeMap::new();
-        for (name, answer) in futures_util::future::join_all(reports).await {
+        for answer in futures_util::future::join_all(reports).await {
             match answer {
-                Ok(Charged::Reported(answer)) => drop(budgets.insert(name.clone(), answer)),
+                Ok(Charged::Reported(answer, names)) => {
+                    budgets.extend(names.into_iter().map(|name| (name, answer.clone())));
+                }
                 Ok(_) => {}
                 // A budget that was never created counts nothing.
                 Err(error) if error.code == Code::BudgetNotFound && args.budget.is_none() => {}

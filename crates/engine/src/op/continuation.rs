@@ -55,7 +55,7 @@ impl Command for Continue<'_> {
         let before = execution.clone();
         let mut effects = Effects::default();
         let fence = &self.args.fence;
-        let generation = execution.continue_as_new(fence, self.input.clone(), tx.now, &mut effects)?;
+        let told = execution.continue_as_new(fence, self.input.clone(), tx.now, &mut effects)?;
         let brought = self.args.new_entries()?;
         if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
             tx.require_holder(&execution.key(), fence);
@@ -67,6 +67,7 @@ impl Command for Continue<'_> {
             mailbox::move_on(tx, &execution, before.generation, Renumbered::Yes).await?;
             tx.save_execution(&execution, effects);
         }
-        Ok(ContinueAsNewOutcome { generation, public_state: execution.public_state() })
+        let public_state = told.public_state.unwrap_or_else(|| execution.public_state());
+        Ok(ContinueAsNewOutcome { generation: told.generation, public_state })
     }
 }

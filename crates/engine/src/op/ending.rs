@@ -137,9 +137,9 @@ impl Command for Request<'_, WaitChildren> {
         let fence = &self.args.fence;
         let (continuation, blob) = divide_optional(self.args.continuation()?);
         let mut effects = Effects::default();
-        execution.wait_children(fence, continuation, tx.now, &mut effects)?;
-        let outcome =
-            WaitChildrenOutcome { open_children: execution.child_wait.open, public_state: execution.public_state() };
+        let told = execution.wait_children(fence, continuation, tx.now, &mut effects)?;
+        let public_state = told.public_state.unwrap_or_else(|| execution.public_state());
+        let outcome = WaitChildrenOutcome { open_children: told.open_children, public_state };
         let brought = self.args.new_entries()?;
         if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
             tx.require_holder(&execution.key(), fence);

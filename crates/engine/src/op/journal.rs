@@ -2,8 +2,8 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, Wait};
-use ff_core::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepState, StepView};
-use ff_core::lease::LeaseEnd;
+use ff_core::journal::{NewEntries, StepEntry, StepIdentity, StepKind, StepRecord, StepState, StepView};
+use ff_core::lease::{LeaseEnd, LeaseEnding};
 use ff_core::op::{
     ListSteps, ListStepsArgs, ListStepsOutcome, Park, ParkArgs, ParkOutcome, ParkedWaitpoint, RecordSteps,
     RecordStepsArgs, RecordStepsOutcome,
@@ -11,8 +11,8 @@ use ff_core::op::{
 use ff_core::suspension::SuspendReason;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, Result, Signal, SuspensionId,
-    TerminalOutcome, limits,
+    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, PublicState, Result, Signal,
+    SuspensionId, TerminalOutcome, limits,
 };
 use ff_store::Query;
 
@@ -20,6 +20,7 @@ use crate::caller::Caller;
 use crate::op::Handle;
 use crate::rooms::Rooms;
 use crate::transaction::{Command, Tx};
+use crate::view::some_instant;
 use crate::visibility::load_visible;
 use crate::{env, journal, mailbox, substitute, view};
 
@@ -86,15 +87,14 @@ impl Handle<Park> for Rooms {
         self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &parked).await;
         match parked? {
             Parked::Satisfied { entries, next_number } => Ok(ParkOutcome::AlreadySatisfied { entries, next_number }),
-            Parked::Waiting { execution, waitpoints } => {
+            Parked::Waiting { public_state, wake_at, waitpoints } => {
                 let mut shown = Vec::with_capacity(waitpoints.len());
                 for waitpoint in waitpoints {
                     let step = step_of(&waitpoint);
                     let token = self.services.secrets.sign(&waitpoint).await?;
                     shown.push(ParkedWaitpoint { waitpoint_id: waitpoint.id, step, token });
                 }
-                let wake_at = execution.waits.iter().map(|wait| wait.until).filter(|until| *until != 0).min();
-                Ok(ParkOutcome::Parked { public_state: execution.public_state(), wake_at, waitpoints: shown })
+                Ok(ParkOutcome::Parked { public_state, wake_at, waitpoints: shown })
             }
         }
     }
@@ -102,8 +102,23 @@ impl Handle<Park> for Rooms {
 
 /// The decision of a commit.
 enum Parked {
-    Waiting { execution: Box<Execution>, waitpoints: Vec<Waitpoint> },
+    Waiting { public_state: PublicState, wake_at: Option<i64>, waitpoints: Vec<Waitpoint> },
     Satisfied { entries: Vec<StepView>, next_number: u64 },
+}
+
+impl Parked {
+    /// The execution waits as it is now.
+    fn waiting(execution: &Execution, waitpoints: Vec<Waitpoint>) -> Self {
+        Parked::Waiting { public_state: execution.public_state(), wake_at: execution.wake_at(), waitpoints }
+    }
+
+    /// A repeat hears what its lease was told when it ended.
+    fn again(execution: &Execution, ending: &LeaseEnding, waitpoints: Vec<Waitpoint>) -> Self {
+        match ending.public_state {
+            Some(public_state) => Parked::Waiting { public_state, wake_at: some_instant(ending.next_at), waitpoints },
+            None => Parked::waiting(execution, waitpoints),
+        }
+    }
 }
 
 struct ParkExecution<'a> {
@@ -119,15 +134,16 @@ impl Command for ParkExecution<'_> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
         if execution.stopped_looping(fence) {
-            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints: Vec::new() });
+            return Ok(Parked::waiting(&execution, Vec::new()));
         }
-        if execution.ending_of(fence).is_some_and(|ending| ending.end == LeaseEnd::Parked) {
+        if let Some(ending) = execution.ending_of(fence).filter(|ending| ending.end == LeaseEnd::Parked) {
             let waitpoints = self.waitpoints(tx, &execution).await?;
-            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints });
+            return Ok(Parked::again(&execution, ending, waitpoints));
         }
         execution.check_fence(fence)?;
         let mut waitpoints = self.waitpoints(tx, &execution).await?;
-        let (mut waits, begun) = self.waits(&execution, &waitpoints, tx.now);
+        let fixed = self.fixed_instants(tx, &execution).await?;
+        let (mut waits, begun) = self.waits(&execution, &waitpoints, &fixed, tx.now);
         // A waitpoint is closed by the signal that ended its entry; an earlier call that found it had its answer lost.
         let closed = waitpoints.iter().any(|waitpoint| waitpoint.state != WaitpointState::Pending);
         if (closed || tx.is_repeat())
@@ -138,7 +154,7 @@ impl Command for ParkExecution<'_> {
         let brought = self.args.new_entries()?;
         if journal::stop_loop(tx, &mut execution, fence, &brought, self.suspension).await? {
             journal::append(tx, &execution, fence, &brought).await?;
-            return Ok(Parked::Waiting { execution: Box::new(execution), waitpoints: Vec::new() });
+            return Ok(Parked::waiting(&execution, Vec::new()));
         }
         self.check_questions(tx, &execution).await?;
         let ended = self.ended(tx, &execution, &mut waits, &mut waitpoints).await?;
@@ -166,29 +182,59 @@ impl Command for ParkExecution<'_> {
         let mut effects = Effects::default();
         execution.await_first(fence, self.suspension, waits, tx.now, &mut effects)?;
         tx.save_execution(&execution, effects);
-        Ok(Parked::Waiting { execution: Box::new(execution), waitpoints })
+        Ok(Parked::waiting(&execution, waitpoints))
     }
 }
 
 impl ParkExecution<'_> {
+    /// The instants of the spans in this call that an earlier one has fixed: the entry that says so is recorded below the
+    /// entries which this one brings.
+    async fn fixed_instants(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<(StepIdentity, i64)>> {
+        let sleeps = self.args.sleeps.iter().filter(|sleep| sleep.until.is_none()).map(|sleep| &sleep.step);
+        let signals = self.args.waitpoints.iter().filter(|signal| signal.timeout_ms.is_some());
+        let spans: Vec<&StepIdentity> = sleeps.chain(signals.map(|signal| &signal.step)).collect();
+        let below = self.args.first_number;
+        if spans.is_empty() || below <= 1 {
+            return Ok(Vec::new());
+        }
+        let found = journal::last_records(tx, execution, &spans, below).await?;
+        let fixed = spans.into_iter().zip(found).filter_map(|(step, record)| {
+            let waits = |record: &StepRecord| {
+                record.state == StepState::Begun && matches!(record.kind, StepKind::Sleep | StepKind::Signal)
+            };
+            let record = record.filter(waits).filter(|record| record.next_at != 0)?;
+            Some((step.clone(), record.next_at))
+        });
+        Ok(fixed.collect())
+    }
+
     /// The waits, and the entries that fix the instants which this call names for the first time.
-    fn waits(&self, execution: &Execution, waitpoints: &[Waitpoint], now: i64) -> (Vec<Wait>, Vec<StepEntry>) {
+    fn waits(
+        &self,
+        execution: &Execution,
+        waitpoints: &[Waitpoint],
+        fixed: &[(StepIdentity, i64)],
+        now: i64,
+    ) -> (Vec<Wait>, Vec<StepEntry>) {
+        let fixed = |step: &StepIdentity| fixed.iter().find(|(other, _)| step.is_same(other)).map(|(_, at)| *at);
         let (mut waits, mut begun) = (Vec::new(), Vec::new());
         let now = now.max(execution.updated_at);
         for sleep in &self.args.sleeps {
-            let until = sleep.until.unwrap_or_else(|| now.saturating_add(sleep.sleep_ms.unwrap_or(0)));
+            let known = sleep.until.or_else(|| fixed(&sleep.step));
+            let until = known.unwrap_or_else(|| now.saturating_add(sleep.sleep_ms.unwrap_or(0)));
             let provider = sleep.provider.clone().unwrap_or_default();
             let wait = Wait { until, provider, ..wait(&sleep.step, StepKind::Sleep) };
-            if sleep.until.is_none() {
+            if known.is_none() {
                 begun.push(StepEntry { next_at: Some(until), ..wait.ended(StepState::Begun) });
             }
             waits.push(wait);
         }
         for (signal, waitpoint) in self.args.waitpoints.iter().zip(waitpoints) {
-            let until = signal.timeout_at.or(signal.timeout_ms.map(|ms| now.saturating_add(ms)));
+            let known = signal.timeout_at.or_else(|| fixed(&signal.step).filter(|_| signal.timeout_ms.is_some()));
+            let until = known.or(signal.timeout_ms.map(|ms| now.saturating_add(ms)));
             let id = Some(waitpoint.id);
             let wait = Wait { until: until.unwrap_or(0), waitpoint: id, ..wait(&signal.step, StepKind::Signal) };
-            if signal.timeout_ms.is_some() {
+            if signal.timeout_ms.is_some() && known.is_none() {
                 begun.push(StepEntry { next_at: until, ..wait.ended(StepState::Begun) });
             }
             waits.push(wait);

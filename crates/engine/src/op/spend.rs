@@ -46,17 +46,19 @@ impl Handle<ReserveSpend> for Rooms {
             return Err(no_such(Code::BudgetNotFound, budget));
         }
         let (mut held, mut new) = (BTreeMap::new(), Vec::new());
-        for name in names(&execution, args.budget.as_deref()) {
+        let named = execution.budgets.iter().filter(|name| args.budget.as_ref().is_none_or(|only| only == *name));
+        for together in budget::charged_together(named) {
+            let Some(name) = together.last() else { continue };
             let id = id_of(&execution, name, args.fence.lease_id, &args.key);
             let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
             let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
             let only_known = args.budget.is_none();
             let estimate = estimate_of(&execution, name, &args.fence);
             let reserve = Charge::Reserve { request, only_known, estimate };
-            match self.scheduler.charge_for(&execution, name, reserve).await {
-                Ok(Charged::Reserved { expires_at, again }) => {
-                    new.extend((!again).then_some(name));
-                    held.insert(name.clone(), HeldSpend { expires_at });
+            match self.scheduler.charge_for(&execution, &together, reserve).await {
+                Ok(Charged::Reserved { expires_at, again, names }) => {
+                    new.extend((!again).then_some(*name));
+                    held.extend(names.into_iter().map(|name| (name, HeldSpend { expires_at })));
                 }
                 Ok(Charged::Refused { refusal, ask }) => {
                     self.give_back_held(&execution, new, &args).await;
@@ -106,14 +108,20 @@ impl Rooms {
         key: &str,
         charge: impl Fn(ReservationId) -> Charge,
     ) -> Result<BTreeMap<String, SettledSpend>> {
-        let ends = execution.budgets.iter().map(|name| {
+        // A reservation that named one budget stands under its name, one that named none under the last of each tree.
+        let groups = budget::charged_together(&execution.budgets);
+        let places = groups.iter().flat_map(|together| (1..=together.len()).map(move |end| &together[..end]));
+        let ends = places.map(|together| {
+            let name = together.last().map_or("", |name| name.as_str());
             let charge = charge(id_of(execution, name, lease, key));
-            async move { (name, self.scheduler.charge_for(execution, name, charge).await) }
+            async move { self.scheduler.charge_for(execution, together, charge).await }
         });
         let mut budgets = BTreeMap::new();
-        for (name, answer) in futures_util::future::join_all(ends).await {
+        for answer in futures_util::future::join_all(ends).await {
             match answer {
-                Ok(Charged::Settled(settled)) => drop(budgets.insert(name.clone(), settled)),
+                Ok(Charged::Settled(settled, names)) => {
+                    budgets.extend(names.into_iter().map(|name| (name, settled.clone())));
+                }
                 Ok(_) => {}
                 Err(error) if error.code == Code::BudgetNotFound => {}
                 Err(error) => return Err(error),
@@ -129,7 +137,7 @@ impl Rooms {
     async fn give_back_held(&self, execution: &Execution, names: Vec<&String>, args: &ReserveSpendArgs) {
         for name in names {
             let charge = Charge::GiveBack(id_of(execution, name, args.fence.lease_id, &args.key));
-            if let Err(error) = self.scheduler.charge_for(execution, name, charge).await
+            if let Err(error) = self.scheduler.charge_for(execution, &[name], charge).await
                 && let Some(suppressed) = self.transactor.may_log("a reservation could not be given back")
             {
                 tracing::warn!(budget = name, %error, suppressed, "a reservation could not be given back");
@@ -183,18 +191,12 @@ fn asked_before(execution: &Execution, args: &ReserveSpendArgs) -> Option<String
     names.chain(children).find(|name| question_of(execution, args, name) == ending.suspension_id)
 }
 
-/// The budgets to ask, in the order of their names.
-fn names<'x>(execution: &'x Execution, only: Option<&str>) -> Vec<&'x String> {
-    let mut names: Vec<&String> =
-        execution.budgets.iter().filter(|name| only.is_none_or(|only| only == name.as_str())).collect();
-    names.sort_unstable();
-    names
-}
-
-/// The estimate that the present lease holds in a budget.
+/// The estimate that the present lease holds in a budget. It stands under the name that all of a tree are charged under.
 pub(crate) fn estimate_of(execution: &Execution, budget: &str, fence: &LeaseFence) -> Option<ReservationId> {
     let slot = execution.slot.filter(|_| execution.estimate().is_some() && execution.check_fence(fence).is_ok())?;
-    Some(ReservationId::of_estimate(&execution.namespace, budget, execution.id, slot))
+    let of_tree = |name: &&String| budget::root_of(name) == budget::root_of(budget);
+    let name = execution.budgets.iter().filter(of_tree).max().map_or(budget, String::as_str);
+    Some(ReservationId::of_estimate(&execution.namespace, name, execution.id, slot))
 }
 
 fn id_of(execution: &Execution, budget: &str, lease: LeaseId, key: &str) -> ReservationId {

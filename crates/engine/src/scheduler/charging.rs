@@ -15,18 +15,31 @@ use crate::groups::{self, Groups, Name};
 pub(crate) type Charges = Groups<Call, Charged>;
 
 impl Scheduler {
-    /// Charges a budget of an execution.
-    pub(crate) async fn charge_for(&self, execution: &Execution, name: &str, charge: Charge) -> Result<Charged> {
-        self.charge(&execution.namespace, name, execution.tags.clone(), charge).await
+    /// Charges budgets of an execution that are charged together, the last of which stands for all.
+    pub(crate) async fn charge_for(
+        &self,
+        execution: &Execution,
+        together: &[&String],
+        charge: Charge,
+    ) -> Result<Charged> {
+        self.charge(&execution.namespace, together, execution.tags.clone(), charge).await
     }
 
-    /// Charges a budget, and its child for one of the tags.
-    pub(crate) async fn charge(&self, namespace: &str, name: &str, tags: Tags, charge: Charge) -> Result<Charged> {
+    /// Charges budgets of one tree, and their children for one of the tags.
+    pub(crate) async fn charge(
+        &self,
+        namespace: &str,
+        together: &[&String],
+        tags: Tags,
+        charge: Charge,
+    ) -> Result<Charged> {
+        let Some((name, beside)) = together.split_last() else { return Ok(Charged::Nothing) };
         let serve = |root| {
             let scheduler = self.clone();
             self.transactor.spawn_short(async move { scheduler.commit_charges(root).await });
         };
-        let call = Call { budget: name.to_owned(), tags, charge, id: self.transactor.fresh_command() };
+        let beside = beside.iter().map(|name| (*name).clone()).collect();
+        let call = Call { budget: (*name).clone(), beside, tags, charge, id: self.transactor.fresh_command() };
         let root = budget::root_of(name);
         self.memory.charges.ask((namespace.to_owned(), root.to_owned()), call, serve).await
     }

@@ -45,15 +45,16 @@ impl Scheduler {
     /// returns the refusal and holds the estimate in none.
     async fn hold_estimate(&self, execution: &Execution, slot: SlotId) -> Result<Option<Refusal>> {
         let Some(estimate) = execution.estimate() else { return Ok(None) };
-        let mut names: Vec<&String> = execution.budgets.iter().collect();
-        names.sort_unstable();
-        for (place, name) in names.iter().enumerate() {
+        let groups = budget::charged_together(&execution.budgets);
+        for (place, together) in groups.iter().enumerate() {
+            let Some(name) = together.last() else { continue };
             let id = ReservationId::of_estimate(&execution.namespace, name, execution.id, slot);
             let request = ReserveRequest { id, amounts: estimate.clone(), ttl_ms: limits::SLOT_ORPHAN_AGE_MS };
             let charge = Charge::Estimate { request, slot, resumed: execution.claim_kind() == ClaimKind::Resumed };
-            let refused = match self.charge_for(execution, name, charge).await {
+            let refused = match self.charge_for(execution, together, charge).await {
                 Ok(Charged::Waits { refusal, action }) => {
-                    let alone = !budget::names_to(name).any(|above| above == refusal.budget);
+                    let alone =
+                        !together.iter().any(|name| budget::names_to(name).any(|above| above == refusal.budget));
                     Ok(Refusal { alone, ..estimate_refusal(&refusal, action) })
                 }
                 Ok(_) => continue,
@@ -71,7 +72,7 @@ impl Scheduler {
                 }
                 Err(error) => Err(error),
             };
-            for held in &names[..place] {
+            for held in groups[..place].iter().filter_map(|together| together.last()) {
                 self.give_back_estimate(&execution.namespace, held, execution.id, slot).await?;
             }
             return refused.map(Some);
@@ -83,12 +84,12 @@ impl Scheduler {
     pub(crate) async fn give_back_estimate(
         &self,
         namespace: &str,
-        name: &str,
+        name: &String,
         execution: ExecutionId,
         slot: SlotId,
     ) -> Result<()> {
         let id = ReservationId::of_estimate(namespace, name, execution, slot);
-        match self.charge(namespace, name, Tags::new(), Charge::GiveBack(id)).await {
+        match self.charge(namespace, &[name], Tags::new(), Charge::GiveBack(id)).await {
             Err(error) if error.code != Code::BudgetNotFound => Err(error),
             _ => Ok(()),
         }

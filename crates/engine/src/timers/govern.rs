@@ -11,7 +11,7 @@ use ff_core::{Document, Error, Indexed, Key, Partition, Result};
 use ff_store::{Answer, Query};
 
 use super::Timers;
-use crate::charges::breach;
+use crate::charges::{breach, question};
 use crate::hint::Item;
 use crate::opening::Opened;
 use crate::scheduler::concurrency::{OpenedKey, open};
@@ -40,11 +40,7 @@ impl Timers {
         let Some(budget) = budget.filter(|budget| budget.question.look_at().is_some_and(|at| at <= now)) else {
             return Ok(None);
         };
-        let waiting = index::blocked(&budget.namespace, &Gate::Budget(&budget.name).to_string());
-        let mut awaited = false;
-        for place in budget.parked_in.places(self.transactor.partitions()) {
-            awaited |= self.transactor.store().count(place, waiting.clone(), i64::MIN, i64::MAX).await? > 0;
-        }
+        let awaited = question::is_awaited(&self.transactor, &budget).await?;
         Ok(Some(Awaited { asked_at: budget.question.asked_at, awaited }))
     }
 

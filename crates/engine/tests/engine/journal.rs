@@ -429,6 +429,88 @@ async fn a_repeated_park_that_was_satisfied_at_once_answers_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_span_that_is_waited_for_again_ends_at_the_instant_of_the_first_time() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let waits = json!({
+        "sleeps": [{ "step": { "name": "cool down" }, "sleep_ms": 60_000 }],
+        "waitpoints": [{ "step": { "name": "late" }, "timeout_ms": 90_000 }, { "step": { "name": "soon" } }],
+    });
+    let Outcome::Parked { wake_at, .. } = h.must::<Park>(park(&task, 1, waits.clone())).await else { panic!("parked") };
+    h.pass(20_000).await;
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "soon" })).await;
+    let woken = h.claim().await.unwrap();
+    let begun: Vec<_> = woken.journal.as_ref().unwrap().entries.iter().filter_map(|entry| entry.next_at).collect();
+    let mut rest = waits;
+    rest["waitpoints"].as_array_mut().unwrap().pop();
+    let again = h.must::<Park>(park(&woken, 4, rest.clone())).await;
+    assert!(matches!(again, Outcome::Parked { wake_at: again, .. } if again == wake_at), "{again:?}");
+    h.pass(40_000).await;
+    let slept = h.claim().await.unwrap();
+    rest["sleeps"] = json!([]);
+    let Outcome::Parked { wake_at, .. } = h.must::<Park>(park(&slept, 5, rest)).await else { panic!("parked") };
+    assert_eq!(wake_at, Some(begun[1]), "the timeout of the signal is where it was");
+    let steps = h.must::<ListSteps>(json!({ "execution_id": id })).await.items;
+    assert_eq!(steps.iter().filter(|entry| entry.state == StepState::Begun).count(), 2, "{steps:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parting_repeated_later_hears_its_first_answer() {
+    let h = Harness::start().await;
+    let parent = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let call = park(&task, 1, json!({ "sleeps": [{ "step": { "name": "nap" }, "sleep_ms": 60_000 }] }));
+    let parked = h.must::<Park>(call.clone()).await;
+    h.pass(60_000).await;
+    assert_eq!(h.must::<Park>(call.clone()).await, parked);
+    let task = h.claim().await.unwrap();
+    assert_eq!(h.must::<Park>(call).await, parked, "also under the next lease");
+    let link = json!({ "execution_id": parent, "fence": task.fence });
+    h.must::<CreateExecution>(json!({ "kind": "part", "lane": "parts", "parent": link })).await;
+    let of = |task: &Task| json!({ "execution_id": task.execution_id, "fence": task.fence });
+    let waiting = h.must::<WaitChildren>(of(&task)).await;
+    assert_eq!((waiting.open_children, waiting.public_state), (1, PublicState::WaitingChildren));
+    let part = h.claim_with(json!({ "lanes": ["parts"] })).await.unwrap();
+    h.must::<Complete>(of(&part)).await;
+    h.pass(10).await;
+    assert_eq!(h.must::<WaitChildren>(of(&task)).await, waiting);
+    let task = h.claim().await.unwrap();
+    let continued = h.must::<ContinueAsNew>(of(&task)).await;
+    let next = h.claim().await.unwrap();
+    assert_eq!(h.must::<ContinueAsNew>(of(&task)).await, continued);
+    h.must::<Complete>(of(&next)).await;
+    assert_eq!(h.must::<ContinueAsNew>(of(&task)).await, continued);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_sent_again_under_the_next_lease_is_the_same_entry() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let first = h.claim_with(json!({ "lease_ttl_ms": 1_000 })).await.unwrap();
+    let entries = [done("fetch", json!("x".repeat(10_000))), json!({ "name": "write", "state": "begun" })];
+    h.must::<RecordSteps>(record(&first, 1, &entries)).await;
+    let second = h.claim().await.unwrap();
+    assert_ne!(second.fence.lease_id, first.fence.lease_id);
+    let again = h.must::<RecordSteps>(record(&second, 1, &entries[..1])).await;
+    assert_eq!((again.last_number, again.next_number), (1, 2));
+    let other = [done("fetch", json!("y".repeat(10_000)))];
+    assert_eq!(h.refused::<RecordSteps>(record(&second, 1, &other)).await, Code::JournalConflict);
+    let code = h.refused::<RecordSteps>(record(&second, 1, &entries)).await;
+    assert_eq!(code, Code::JournalConflict, "that a body began under another lease leaves it in doubt");
+    let ended = [entries[0].clone(), entries[1].clone(), done("write", json!(1))];
+    assert_eq!(h.must::<RecordSteps>(record(&second, 1, &ended)).await.next_number, 4);
+    let steps = h.must::<ListSteps>(json!({ "execution_id": id })).await.items;
+    assert_eq!(
+        steps.iter().map(|step| step.lease_id).collect::<Vec<_>>(),
+        [first.fence.lease_id, first.fence.lease_id, second.fence.lease_id]
+    );
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_park_with_the_numbers_of_an_earlier_one_is_a_conflict() {
     let h = Harness::start().await;
     let id = h.submit(json!({})).await;

@@ -79,6 +79,20 @@ async fn places_in_the_line_lapse_and_calls_that_nobody_settles_end_by_themselve
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_acquire_repeated_after_its_settle_answers_the_same_and_books_nothing() {
+    let h = Harness::start().await;
+    provider(&h, json!({ "max_requests": 5, "max_concurrent": 2 })).await;
+    let holder = Holder::of(&h).await;
+    let first = holder.acquires(&h, "made").await;
+    h.must::<SettleProvider>(holder.settlement("made", 7)).await;
+    let before = status(&h).await;
+    h.pass(20).await;
+    assert_eq!(holder.acquires(&h, "made").await, first);
+    assert_eq!(status(&h).await, before);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_engine_hears_holds_at_the_other_at_once() {
     let h = Harness::start().await;
     provider(&h, json!({ "max_requests": 10 })).await;

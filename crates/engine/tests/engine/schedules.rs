@@ -296,6 +296,34 @@ async fn failures_in_a_row_pause_it_and_a_success_starts_the_count_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_run_cancels_nothing_that_it_was_to_replace() {
+    let on = Deployment::start(START).await;
+    on.create("job", json!({ "every_ms": HOUR }), json!({ "overlap": "cancel_previous" })).await;
+    let flow = json!({ "nodes": [{ "name": "only", "request": { "kind": "test" } }] });
+    let whole = json!({ "overlap": "cancel_previous", "template": { "flow": flow } });
+    on.create("graph", json!({ "every_ms": HOUR }), whole).await;
+    on.advance(HOUR).await;
+    on.it.must::<DisableLane>(json!({ "lane": "default" })).await;
+    on.advance(HOUR).await;
+    for name in ["job", "graph"] {
+        let runs = on.get(name).await.runs;
+        assert_eq!(
+            (runs[0].outcome, runs[0].refused.as_deref()),
+            (RunOutcome::Refused, Some("lane_disabled")),
+            "{name}"
+        );
+        let ended = runs[1].public_state.is_some_and(|state| state.is_terminal());
+        assert!(runs[1].outcome == RunOutcome::Started && !ended, "{name}: {:?}", runs[1]);
+    }
+    on.it.must::<ResumeLane>(json!({ "lane": "default" })).await;
+    on.advance(HOUR).await;
+    let runs = on.get("job").await.runs;
+    assert_eq!(runs[0].outcome, RunOutcome::Started);
+    assert_eq!(runs[2].public_state, Some(PublicState::Cancelled), "the next one takes its place");
+    on.it.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_run_is_told_of_and_the_schedule_goes_on() {
     let on = Deployment::start(START).await;
     let more = json!({ "template": { "execution": { "kind": "test", "lane": "gpu" } }, "pause_after_failures": 1 });

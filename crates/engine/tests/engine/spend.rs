@@ -2,7 +2,7 @@
 
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Complete, CreateBudget, DeleteBudget, GetBudget, ListReservations, ReleaseSpend,
+    CancelExecution, Complete, CreateBudget, DeleteBudget, GetBudget, ListApprovals, ListReservations, ReleaseSpend,
     ReportBudgetUsage, ReportUsage, ReserveSpend, ResetBudget, SettleSpend, reserve_spend,
 };
 use ff_core::usage::ReportUsageResult;
@@ -362,6 +362,30 @@ async fn a_question_goes_when_everything_that_waited_for_its_answer_was_cancelle
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_waits_for_any_more_is_not_listed() {
+    let h = Harness::start().await;
+    let team = json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" });
+    h.must::<CreateBudget>(team).await;
+    let (first, second) = (task_under(&h, json!(["team"])).await, task_under(&h, json!(["team"])).await);
+    reserve(&h, &first, "a", 10).await;
+    let listed = async || h.must::<ListApprovals>(json!({})).await.budgets.len();
+    for task in [&first, &second] {
+        assert!(matches!(reserve(&h, task, "b", 1).await, reserve_spend::Outcome::Asked { .. }));
+    }
+    let waits =
+        h.submit(json!({ "budget_ids": ["team"], "policy": { "timeout": { "execution_deadline_ms": 500 } } })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    for task in [&first, &second] {
+        assert_eq!(listed().await, 1, "one still waits for the answer");
+        h.must::<CancelExecution>(json!({ "execution_id": task.execution_id })).await;
+    }
+    assert_eq!(listed().await, 1, "one still waits to start");
+    h.pass(501).await;
+    assert_eq!((h.state(&waits).await, listed().await), (PublicState::Expired, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_report_that_only_finds_no_room_beside_what_is_held_exhausts_nothing() {
     let h = Harness::start().await;
     budget(&h, "team", 100).await;
@@ -394,5 +418,58 @@ async fn a_reservation_of_a_removed_budget_is_made_anew_in_the_one_that_takes_it
     h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 7 } }))).await;
     assert_eq!(standing(&h, "acme/ada").await, (7, 0, 0, Some(3)));
     assert_eq!(standing(&h, "acme").await, (7, 0, 0, Some(93)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_to_several_budgets_of_a_tree_counts_once_in_each() {
+    let h = Harness::start().await;
+    for (name, hard) in [("acme", 100), ("acme/ada", 50), ("acme/bob", 30)] {
+        budget(&h, name, hard).await;
+    }
+    let task = task_under(&h, json!(["acme", "acme/ada", "acme/bob"])).await;
+    let report = json!({ "execution_id": task.execution_id, "fence": task.fence, "usage": { "tokens": 7 }, "dedup_key": "draft" });
+    let reported = h.must::<ReportUsage>(report.clone()).await.budgets;
+    assert_eq!(reported.keys().collect::<Vec<_>>(), ["acme", "acme/ada", "acme/bob"]);
+    assert!(reported.values().all(|answer| *answer == ReportUsageResult::Ok), "{reported:?}");
+    let again = h.must::<ReportUsage>(report.clone()).await.budgets;
+    assert!(again.len() == 3 && again.values().all(|answer| *answer == ReportUsageResult::AlreadyApplied), "{again:?}");
+    let mut one = report;
+    one["budget"] = json!("acme");
+    assert_eq!(h.must::<ReportUsage>(one).await.budgets["acme"], ReportUsageResult::AlreadyApplied);
+    for name in ["acme", "acme/ada", "acme/bob"] {
+        assert_eq!(standing(&h, name).await.0, 7, "{name}");
+    }
+    let reserve_spend::Outcome::Reserved { budgets } = reserve(&h, &task, "a", 20).await else { panic!("20 fit") };
+    assert_eq!(budgets.keys().collect::<Vec<_>>(), ["acme", "acme/ada", "acme/bob"]);
+    assert_eq!(standing(&h, "acme").await, (7, 20, 0, Some(73)));
+    let settled = h.must::<SettleSpend>(request(&task, "a", json!({ "actual": { "tokens": 10 } }))).await;
+    assert_eq!(settled.budgets.len(), 3);
+    for (name, left) in [("acme", 83), ("acme/ada", 33), ("acme/bob", 13)] {
+        assert_eq!(standing(&h, name).await, (17, 0, 0, Some(left)), "{name}");
+    }
+    assert!(!is_held(&reserve(&h, &task, "b", 14).await), "bob has 13 left");
+    assert_eq!(standing(&h, "acme").await, (17, 0, 0, Some(83)), "what one of them refuses is held in none");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_under_several_budgets_of_a_tree_is_held_once_in_each_and_spent_from() {
+    let h = Harness::start().await;
+    for (name, hard) in [("acme", 100), ("acme/ada", 100)] {
+        budget(&h, name, hard).await;
+    }
+    let args = json!({ "budget_ids": ["acme", "acme/ada"], "policy": { "estimate": { "tokens": 40 } } });
+    h.submit(args).await;
+    let task = h.claim().await.expect("a task");
+    assert_eq!(standing(&h, "acme").await, (0, 40, 0, Some(60)));
+    let report =
+        json!({ "execution_id": task.execution_id, "fence": task.fence, "usage": { "tokens": 10 }, "budget": "acme" });
+    h.must::<ReportUsage>(report).await;
+    assert_eq!(standing(&h, "acme").await, (10, 30, 0, Some(60)), "it is spent from the estimate");
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.pass(10).await;
+    assert_eq!(standing(&h, "acme").await, (10, 0, 0, Some(90)));
+    assert_eq!(standing(&h, "acme/ada").await.1, 0);
     h.finish().await;
 }

@@ -41,6 +41,28 @@ async fn what_is_not_there_is_said_with_a_code() {
 }
 
 #[tokio::test]
+async fn an_unknown_path_is_a_page_for_a_browser_and_a_problem_for_programs() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let browser = client.with("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
+    for path in ["/nowhere", "/v2/executions", "/executionsx"] {
+        let page = browser.get(path).await;
+        assert_eq!(
+            (page.status, &page.headers["content-type"]),
+            (404, &"text/html; charset=utf-8".parse().unwrap()),
+            "{path}"
+        );
+        let problem = client.get(path).await;
+        assert_eq!((problem.status, problem.code().as_str()), (404, "route_not_found"), "{path}");
+    }
+    for (client, path) in [(&browser, "/v1/nowhere"), (&browser, "/v1"), (&client.with("accept", "*/*"), "/nowhere")] {
+        assert_eq!(client.get(path).await.headers["content-type"], "application/problem+json", "{path}");
+    }
+    assert_eq!(browser.post("/nowhere", &json!({})).await.code(), "route_not_found");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn garbage_is_refused_and_changes_nothing() {
     let server = Running::start(settings()).await;
     let client = server.client().with("content-type", "application/json");

@@ -84,3 +84,21 @@ async fn an_input_comes_back_to_the_letter() {
     assert_eq!((refused.status, refused.code().as_str()), (404, "no_input"));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn an_execution_says_whether_there_is_an_input_to_ask_for() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    for (request, input) in [
+        (json!({ "kind": "k", "input": [1] }), json!({ "content_type": "application/json", "size": 3 })),
+        (json!({ "kind": "k", "input": null }), json!({ "content_type": "application/json", "size": 4 })),
+        (json!({ "kind": "k" }), json!(null)),
+    ] {
+        let made = client.post("/v1/executions", &request).await.ok();
+        let path = format!("/v1/executions/{}", made["execution_id"].as_str().unwrap());
+        assert_eq!(client.get(&path).await.ok()["input"], input, "{request}");
+        let asked = client.get(&format!("{path}/input")).await.status;
+        assert_eq!(asked, if input.is_null() { 404 } else { 200 }, "{request}");
+    }
+    server.stop().await;
+}

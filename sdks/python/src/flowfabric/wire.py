@@ -87,7 +87,7 @@ ClaimMode: TypeAlias = Literal["lease", "grant"] | str
 
 Class: TypeAlias = Literal["not_found", "invalid", "conflict", "stale", "limit", "unauthenticated", "forbidden", "unavailable", "internal"] | str
 
-Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "tool_not_found", "subscription_not_found", "hook_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "invalid_signature", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
+Code: TypeAlias = Literal["execution_not_found", "flow_not_found", "budget_not_found", "reservation_not_found", "quota_not_found", "provider_not_found", "booking_not_found", "lane_not_found", "schedule_not_found", "bulk_not_found", "tool_not_found", "subscription_not_found", "hook_not_found", "waitpoint_not_found", "worker_not_found", "attempt_not_found", "edge_not_found", "token_not_found", "no_input", "result_not_ready", "no_result", "result_trimmed", "no_test_clock", "route_not_found", "invalid", "invalid_filter", "invalid_capabilities", "no_lanes", "self_referencing_edge", "partition_mismatch", "unsupported_media_type", "method_not_allowed", "idempotency_conflict", "definition_conflict", "reservation_ended", "execution_not_eligible", "execution_not_leaseable", "grant_already_exists", "invalid_claim_grant", "claim_grant_expired", "not_a_resumed_execution", "capability_mismatch", "execution_not_terminal", "flow_not_terminal", "in_use", "execution_not_suspended", "execution_terminal", "already_suspended", "operator_resume_not_allowed", "waitpoint_closed", "waitpoint_not_pending", "target_not_signalable", "flow_already_terminal", "stale_graph_revision", "stale_revision", "cycle_detected", "dependency_already_exists", "execution_not_in_flow", "execution_in_other_flow", "join_policy_conflict", "dependency_not_applicable", "duplicate_worker_instance", "rotation_conflict", "lane_draining", "lane_disabled", "partition_counts_differ", "store_newer", "question_not_open", "journal_conflict", "stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "stream_closed", "payload_too_large", "uri_too_long", "headers_too_large", "signal_limit_exceeded", "budget_tree_full", "flow_full", "worker_at_capacity", "concurrency_limit_exceeded", "max_replays_exhausted", "waitpoint_limit_exceeded", "journal_full", "commit_too_large", "unauthenticated", "invalid_token", "invalid_signature", "token_expired", "forbidden", "host_not_allowed", "unavailable", "contention", "store_full", "store_read_only", "store_locked", "store_version_too_low", "library_version_mismatch", "shutting_down", "corrupt_document", "internal"] | str
 
 CommandId: TypeAlias = str
 
@@ -1549,6 +1549,8 @@ class ExecutionView(Model):
     steps_not_visited: list[StepIdentity] = []
     #: Journal entries that stand although the program gave them another input.
     steps_changed: list[StepIdentity] = []
+    #: The input that can be fetched, without its bytes; absent where it was submitted without.
+    input: InputView | None = None
     #: The result that can be fetched, without its bytes.
     result: ResultView | None = None
 
@@ -1903,6 +1905,15 @@ class HookView(Model):
     created_by: str
     #: When it was created.
     created_at: int
+
+
+class InputView(Model):
+    """An input without its bytes."""
+
+    #: Its content type.
+    content_type: str
+    #: How many bytes it has.
+    size: int
 
 
 class JoinView(Model):

@@ -146,6 +146,9 @@ pub struct ExecutionView {
     /// Journal entries that stand although the program gave them another input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps_changed: Vec<StepIdentity>,
+    /// The input that can be fetched, without its bytes; absent where it was submitted without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputView>,
     /// The result that can be fetched, without its bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultView>,
@@ -247,6 +250,15 @@ pub struct CancellationView {
     /// The execution that took its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<ExecutionId>,
+}
+
+/// An input without its bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InputView {
+    /// Its content type.
+    pub content_type: String,
+    /// How many bytes it has.
+    pub size: u64,
 }
 
 /// A result without its bytes.
