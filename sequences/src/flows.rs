@@ -223,8 +223,16 @@ pub(crate) async fn s35_a_child_spawned_again_is_one_child(w: World) {
     let new = w.must("create_execution", spawn(&replayed["fence"], page.clone())).await;
     assert_ne!(new["execution_id"], child["execution_id"], "a replay begins anew");
     assert_eq!(new["duplicate"], false, "{new}");
-    w.must("cancel_execution", json!({ "execution_id": new["execution_id"] })).await;
-    w.complete(&id, &replayed["fence"], json!(2)).await;
+    w.must("continue_as_new", json!({ "execution_id": id, "fence": replayed["fence"] })).await;
+    let continued = w.claim().await;
+    let newest = w.must("create_execution", spawn(&continued["fence"], page.clone())).await;
+    assert_eq!(newest["duplicate"], false, "each generation has children of its own: {newest}");
+    let found = w.must("create_execution", spawn(&continued["fence"], page.clone())).await;
+    assert_eq!((&found["execution_id"], &found["duplicate"]), (&newest["execution_id"], &json!(true)), "{found}");
+    for child in [&new, &newest] {
+        w.must("cancel_execution", json!({ "execution_id": child["execution_id"] })).await;
+    }
+    w.complete(&id, &continued["fence"], json!(2)).await;
 
     // Identities of the caller's own are compared without the fence, too.
     let id = w.submit(json!({})).await;

@@ -153,6 +153,8 @@ document! {
         "rc" reclaims: u32,
         /// Times it was run again after its end.
         "rp" replays: u32,
+        /// Times it continued as new since the first run or the last replay began.
+        "co" continuations: u32,
         /// The last failure.
         "fa" failure: Option<Failure>,
         /// The result of the attempt that completed.
