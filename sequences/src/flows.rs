@@ -177,6 +177,17 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     assert_eq!(flow_state(&w, &flow).await, "cancelled");
     let late = merged(json!({ "kind": "test" }), member(json!({})));
     w.refused("create_execution", late, Code::FlowAlreadyTerminal).await;
+
+    // A chain is longer than one commit reaches. What one link's end would skip is cancelled, too.
+    let names: Vec<String> = (0..60).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let edges: Vec<(&str, &str)> = names.iter().copied().zip(names.iter().copied().skip(1)).collect();
+    let chain = graph(&w, &names, &edges, &[]).await;
+    let cancel = json!({ "flow_id": chain["flow_id"], "policy": "cancel_all", "reason": "enough", "wait": true });
+    let cancelled = w.must("cancel_flow", cancel).await;
+    assert_eq!(cancelled["members"].as_array().map(Vec::len), Some(60), "{cancelled}");
+    let last = w.must("get_execution", json!({ "execution_id": node(&chain, "n59") })).await;
+    assert_eq!((&last["public_state"], &last["cancellation"]["reason"]), (&json!("cancelled"), &json!("enough")));
 }
 
 pub(crate) async fn s35_a_child_spawned_again_is_one_child(w: World) {

@@ -5,7 +5,7 @@ use ff_core::budget::Budget;
 use ff_core::concurrency::ConcurrencyKey;
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
-use ff_core::index::{self, Due};
+use ff_core::index::Due;
 use ff_core::slot::{Slot, SlotFate, SlotUse};
 use ff_core::{Document, Error, Indexed, Key, Partition, Result};
 use ff_store::{Answer, Query};
