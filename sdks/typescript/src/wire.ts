@@ -5390,7 +5390,7 @@ export interface components {
         };
         /** @description The answer to `release_execution`. */
         ReleaseExecutionOutcome: {
-            /** @description It was held before. */
+            /** @description It was held before, and not by the cancellation of its flow. */
             changed: boolean;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];

@@ -2760,7 +2760,7 @@ class RegisterWorkerOutcome(Model):
 class ReleaseExecutionOutcome(Model):
     """The answer to `release_execution`."""
 
-    #: It was held before.
+    #: It was held before, and not by the cancellation of its flow.
     changed: bool
     #: Its state now.
     public_state: PublicState
