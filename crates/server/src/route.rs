@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use ff_core::api_token::Role;
 use ff_core::op::view::Task;
 use ff_core::op::{Created, Operation, OperationInfo, Reply};
 use ff_core::{Code, Error, ExecutionId, Result};
@@ -13,7 +14,7 @@ use hyper::{Method, Response, StatusCode, header};
 use crate::answer::{self, Body};
 use crate::app::App;
 use crate::arguments::{self, Shape};
-use crate::auth::Credential;
+use crate::auth::{self, Credential};
 use crate::hooks;
 use crate::trace::Span;
 
@@ -139,7 +140,7 @@ where
 {
     let args = arguments::parse::<O>(&route.shape, &asked.text).map_err(|unreadable| {
         // A caller without the role gets only that refusal, and learns nothing about the arguments.
-        allow(&route.info, caller).err().unwrap_or(unreadable)
+        allow(&route.info, caller, &asked.text).err().unwrap_or(unreadable)
     })?;
     O::check_remote(&args)?;
     let may_wait = O::WATCHING || O::wait_ms(&args) != 0;
@@ -161,9 +162,14 @@ fn reply<O: Operation>(outcome: &O::Outcome, asked: &Asked) -> Result<Answered> 
     Ok(Answered { response, execution: O::execution(outcome).filter(|_| asked.traced), handed_out })
 }
 
-fn allow(operation: &OperationInfo, caller: &Caller) -> Result<()> {
+/// Refuses a caller that may not make this call, whatever its arguments are. A right that depends on the target, such as that of
+/// a submitter to its own executions, is judged when the arguments can be read.
+fn allow(operation: &OperationInfo, caller: &Caller, arguments: &str) -> Result<()> {
     let required = operation.role;
-    if operation.any_role || caller.role.allows(required) {
+    let own = operation.own && caller.role == Role::Submitter;
+    let signals =
+        operation.waitpoint_token && (caller.role == Role::Approver || auth::check_waitpoint_token(arguments).is_ok());
+    if operation.any_role || own || signals || caller.role.allows(required) {
         return Ok(());
     }
     let detail = format!("this needs the role {required}, the token has {}", caller.role);

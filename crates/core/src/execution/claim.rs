@@ -95,6 +95,7 @@ impl Execution {
             self.begin_attempt(index, kind, now);
         }
         self.epoch = self.epoch.next();
+        self.kept_claim = LeaseId::default();
         self.lease = Some(Lease {
             id: claim.lease_id,
             epoch: self.epoch,
@@ -405,6 +406,30 @@ impl Execution {
             event.detail = lease.end.as_str().to_owned();
         }
         effects.events.push(event);
+    }
+
+    /// A repeated claim is answered with this lease: its holder begins to work, so that the call that took the lease may no
+    /// longer give it back, although its own answer was not received.
+    pub fn keep_lease(&mut self, fence: &LeaseFence, now: i64) -> Result<()> {
+        self.check_fence(fence)?;
+        self.keep_claim(fence.lease_id, now);
+        Ok(())
+    }
+
+    /// A repeated claim is answered with this grant; see [`Execution::keep_lease`].
+    pub fn keep_grant(&mut self, grant_id: LeaseId, now: i64) -> Result<()> {
+        if self.grant.as_ref().is_none_or(|grant| grant.id != grant_id) {
+            return Err(Error::of(Code::InvalidClaimGrant));
+        }
+        self.keep_claim(grant_id, now);
+        Ok(())
+    }
+
+    fn keep_claim(&mut self, id: LeaseId, now: i64) {
+        if self.kept_claim != id {
+            self.mark_updated(now);
+            self.kept_claim = id;
+        }
     }
 
     /// Undoes a claim that could not be delivered, as if it had never been made; only the epoch stays.

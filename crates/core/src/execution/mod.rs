@@ -41,7 +41,7 @@ use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
 use crate::event::{Effects, Event, EventType};
 use crate::gate::{self, Gate};
-use crate::id::{ExecutionId, FlowId, LeaseEpoch, SignalId, SlotId};
+use crate::id::{ExecutionId, FlowId, LeaseEpoch, LeaseId, SignalId, SlotId};
 use crate::index::{self, kind};
 use crate::join::{ChildWait, Join};
 use crate::key::{IndexName, Key};
@@ -145,6 +145,9 @@ document! {
         "ls" lease: Option<Lease>,
         /// An outstanding grant.
         "g" grant: Option<Grant>,
+        /// The lease or grant that a repeated claim was answered with. The call that took it may have lost its caller, and must not
+        /// give it back any more.
+        "ka" kept_claim: LeaseId,
         /// How its last leases ended.
         "le" endings: Vec<LeaseEnding>,
         /// Retries since the first attempt or the last replay.

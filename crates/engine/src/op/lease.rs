@@ -58,6 +58,7 @@ impl Rooms {
         if !surplus.is_empty() {
             self.scheduler.give_back(surplus).await;
         }
+        let held = self.scheduler.keep_held(held).await?;
         if held.is_empty() {
             return Ok(None);
         }
@@ -86,6 +87,7 @@ impl Rooms {
         let once = ClaimOnce { partition, identity, own: self.transactor.fresh_command() };
         let taken = self.transactor.rehearse(partition, &FindClaim { once: &once }).await?;
         let held = self.scheduler.find_leases(&ask).await?;
+        let held = self.scheduler.keep_held(held).await?;
         if taken || !held.is_empty() {
             let (tasks, unread) = self.tasks(held).await;
             return unread.into_iter().next().map_or(Ok(in_order(tasks, &ask)), |(_, error)| Err(error));
@@ -101,7 +103,8 @@ impl Rooms {
             Ok(true) => Ok(KeptClaim::Ours(taken)),
             Ok(false) => {
                 self.scheduler.give_back(taken).await;
-                self.scheduler.find_leases(ask).await.map(KeptClaim::Earlier)
+                let held = self.scheduler.find_leases(ask).await?;
+                self.scheduler.keep_held(held).await.map(KeptClaim::Earlier)
             }
             Err(error) => {
                 self.scheduler.give_back(taken).await;
@@ -167,7 +170,6 @@ impl Rooms {
             match Box::pin(self.keep_claim(&ask, once, taken)).await? {
                 KeptClaim::Ours(kept) => taken = kept,
                 KeptClaim::Earlier(held) => {
-                    // The other call gives these back, if need be.
                     let (outcome, unread) = self.tasks(held).await;
                     let outcome = in_order(outcome, &ask);
                     return unread.into_iter().next().map_or(Ok(outcome), |(_, error)| Err(error));
@@ -186,14 +188,15 @@ impl Rooms {
         errors.pop().filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err)
     }
 
-    /// Gives back work that no worker has received, and removes the record of the claim.
+    /// Gives back work that no worker has received, and removes the record of the claim, unless a repeat has answered
+    /// with it.
     async fn undo_claim(&self, taken: Vec<Taken>, once: Option<ClaimOnce>) {
         if taken.is_empty() {
             return;
         }
         // Boxed, because few claims take this branch, and it would make the future three times as large.
-        Box::pin(self.scheduler.give_back(taken)).await;
-        if let Some(once) = &once {
+        let returned = Box::pin(self.scheduler.give_back(taken)).await;
+        if let Some(once) = once.as_ref().filter(|_| returned) {
             Box::pin(self.forget_claim(once)).await;
         }
     }

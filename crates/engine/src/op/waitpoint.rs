@@ -126,10 +126,10 @@ impl Handle<ListPendingWaitpoints> for Rooms {
         let mut items = Vec::with_capacity(found.len());
         let mut seen = BTreeSet::new();
         for waitpoint in found.iter().filter_map(|stored| self.transactor.readable::<Waitpoint>(stored)) {
-            // Waitpoints of the journal buffer until their entry or their generation ends.
-            let over = waitpoint
-                .generation
-                .is_some_and(|generation| generation != execution.generation || execution.is_terminal());
+            // Nothing can be signalled any more when the execution has ended. Waitpoints of the journal buffer until their
+            // entry or their generation ends.
+            let past = waitpoint.generation.is_some_and(|generation| generation != execution.generation);
+            let over = past || execution.is_terminal();
             // One of a parked execution is found twice: it is waited for, and it is pending.
             if over || waitpoint.check_open(answers.at).is_err() || !seen.insert(waitpoint.id) {
                 continue;

@@ -374,7 +374,9 @@ impl Claiming {
                     || self.taken.iter().any(|other| other.lease_id() == taken.lease_id());
                 if surplus {
                     let scheduler = self.scheduler.clone();
-                    self.scheduler.transactor.spawn_short(async move { scheduler.give_back(vec![taken]).await });
+                    self.scheduler.transactor.spawn_short(async move {
+                        scheduler.give_back(vec![taken]).await;
+                    });
                     return;
                 }
                 // The lease id is in use and must not name another lease.

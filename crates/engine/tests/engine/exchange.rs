@@ -170,6 +170,67 @@ async fn what_nobody_receives_is_given_back_and_endings_stand() {
     h.finish().await;
 }
 
+/// A commit that returns a lease to its queue comes late: meanwhile the claim is repeated.
+fn returns_late(call: Call<'_>) -> Plan {
+    let returns = matches!(call, Call::Commit { batches, .. } if batches.iter().any(|batch| {
+        batch.leases.iter().any(|lease| lease.ttl_ms.is_none())
+    }));
+    let pause = returns.then(|| Box::pin(tokio::time::sleep(std::time::Duration::from_millis(100))) as _);
+    Plan { before: pause, ..Plan::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_repeated_claim_was_answered_with_is_not_taken_back() {
+    for (way, here) in [("claim", true), ("claim", false), ("exchange", true), ("exchange", false)] {
+        let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+        let other = h.second().await;
+        let id = h.submit(json!({})).await;
+        let lease = "018f3c2a-0000-7000-8000-000000000001";
+        let claim = |retry: bool| json!({ "lanes": ["default"], "lease_ids": [lease], "retry": retry });
+        let begin = |server: &Harness, retry: bool| {
+            let (engine, caller) = (server.engine.clone(), server.caller.clone());
+            let mut args = claim(retry);
+            let args = match way {
+                "claim" => {
+                    args["instance_id"] = json!("w-1");
+                    args
+                }
+                _ => json!({ "instance_id": "w-1", "claim": args }),
+            };
+            async move {
+                match way {
+                    "claim" => {
+                        engine.call::<Claim>(&caller, serde_json::from_value(args).unwrap()).await.unwrap().tasks
+                    }
+                    _ => {
+                        let args = serde_json::from_value(args).unwrap();
+                        engine.call::<Exchange>(&caller, args).await.unwrap().claim.unwrap().tasks
+                    }
+                }
+            }
+        };
+        let slow = |call: Call<'_>| {
+            let pause = matches!(call, Call::Commit { .. })
+                .then(|| Box::pin(tokio::time::sleep(std::time::Duration::from_millis(20))) as _);
+            Plan { before: pause, ..Plan::default() }
+        };
+        trouble.begin(slow);
+        // The claim begins, and its caller goes away before the answer.
+        assert!(futures_util::FutureExt::now_or_never(begin(&h, false)).is_none());
+        trouble.begin(returns_late);
+        while h.state(&id).await != PublicState::Active {
+            h.pass(1).await;
+        }
+        let tasks = begin(if here { &h } else { &other }, true).await;
+        assert_eq!((tasks.len(), tasks[0].execution_id), (1, id), "{way}");
+        h.pass(1_000).await;
+        trouble.end();
+        h.must::<Complete>(json!({ "execution_id": id, "fence": tasks[0].fence })).await;
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn too_much_at_once_and_a_bad_claim_are_refused() {
     let h = Harness::start().await;

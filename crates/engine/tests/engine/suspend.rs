@@ -268,6 +268,18 @@ async fn a_buffered_signal_satisfies_a_suspension_before_it_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_execution_that_has_ended_waits_for_nothing() {
+    let h = Harness::start().await;
+    let task = claimed(&h, json!({})).await;
+    pending(&h, &task, json!({})).await;
+    let of_task = json!({ "execution_id": task.execution_id });
+    assert_eq!(h.must::<ListPendingWaitpoints>(of_task.clone()).await.items.len(), 1);
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    assert!(h.must::<ListPendingWaitpoints>(of_task).await.items.is_empty());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspension_on_pending_waitpoints_counts_what_they_buffered() {
     let h = Harness::start().await;
     let task = claimed(&h, json!({})).await;

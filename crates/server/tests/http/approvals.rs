@@ -79,6 +79,45 @@ async fn s48_a_waitpoint_token_without_an_api_token_approves_and_does_nothing_el
 }
 
 #[tokio::test]
+async fn whoever_may_decide_is_told_what_is_wrong_with_the_arguments() {
+    let server = Running::start(with_tokens()).await;
+    let admin = server.client_with(ADMIN);
+    let (path, suspended) = ask(&admin, json!({})).await;
+    let (waitpoint, secret) = (suspended["waitpoint_id"].as_str().unwrap(), suspended["token"].as_str().unwrap());
+    let nobody = server.client();
+    let lead = server.client_with(&token(&admin, "lead", "default", Role::Approver).await);
+    let reader = server.client_with(&token(&admin, "reader", "default", Role::Reader).await);
+    let submitter = server.client_with(&token(&admin, "submitter", "default", Role::Submitter).await);
+    let signal = format!("{path}/signal");
+    let wrong = |more: Value| {
+        let mut body = json!({ "name": "approve" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let with_link = |more: Value| {
+        let mut body = wrong(more);
+        body["token"] = json!(secret);
+        body
+    };
+    for (client, path, body, field) in [
+        (&nobody, format!("/v1/signals/{waitpoint}"), with_link(json!({ "extra": 1 })), "extra"),
+        (&nobody, format!("/v1/signals/{waitpoint}"), with_link(json!({ "name": 5 })), "name"),
+        (&nobody, signal.clone(), with_link(json!({ "waitpoint_id": waitpoint, "extra": 1 })), "extra"),
+        (&lead, signal.clone(), wrong(json!({ "extra": 1 })), "extra"),
+        (&submitter, format!("{path}/cancel"), json!({ "extra": 1 }), "extra"),
+    ] {
+        let refused = client.post(&path, &body).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid"), "{path} {body}");
+        assert_eq!(refused.json()["details"]["field"], field, "{path} {body}");
+    }
+    // A caller that may not do it learns that and nothing else.
+    for (client, status) in [(&nobody, 401), (&reader, 403)] {
+        assert_eq!(client.post(&signal, &wrong(json!({ "extra": 1 }))).await.status, status);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn configured_tokens_without_names_are_each_one_source() {
     let other = "canary-administrator-token-2";
     let settings = Settings { api_token: Some(format!("{ADMIN},{other}")), ..with_tokens() };
