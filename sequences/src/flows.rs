@@ -177,6 +177,17 @@ pub(crate) async fn s14_cancelling_a_flow_ends_every_member(w: World) {
     assert_eq!(flow_state(&w, &flow).await, "cancelled");
     let late = merged(json!({ "kind": "test" }), member(json!({})));
     w.refused("create_execution", late, Code::FlowAlreadyTerminal).await;
+
+    // A chain is longer than one commit reaches. What one link's end would skip is cancelled, too.
+    let names: Vec<String> = (0..60).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let edges: Vec<(&str, &str)> = names.iter().copied().zip(names.iter().copied().skip(1)).collect();
+    let chain = graph(&w, &names, &edges, &[]).await;
+    let cancel = json!({ "flow_id": chain["flow_id"], "policy": "cancel_all", "reason": "enough", "wait": true });
+    let cancelled = w.must("cancel_flow", cancel).await;
+    assert_eq!(cancelled["members"].as_array().map(Vec::len), Some(60), "{cancelled}");
+    let last = w.must("get_execution", json!({ "execution_id": node(&chain, "n59") })).await;
+    assert_eq!((&last["public_state"], &last["cancellation"]["reason"]), (&json!("cancelled"), &json!("enough")));
 }
 
 pub(crate) async fn s35_a_child_spawned_again_is_one_child(w: World) {
@@ -223,8 +234,16 @@ pub(crate) async fn s35_a_child_spawned_again_is_one_child(w: World) {
     let new = w.must("create_execution", spawn(&replayed["fence"], page.clone())).await;
     assert_ne!(new["execution_id"], child["execution_id"], "a replay begins anew");
     assert_eq!(new["duplicate"], false, "{new}");
-    w.must("cancel_execution", json!({ "execution_id": new["execution_id"] })).await;
-    w.complete(&id, &replayed["fence"], json!(2)).await;
+    w.must("continue_as_new", json!({ "execution_id": id, "fence": replayed["fence"] })).await;
+    let continued = w.claim().await;
+    let newest = w.must("create_execution", spawn(&continued["fence"], page.clone())).await;
+    assert_eq!(newest["duplicate"], false, "each generation has children of its own: {newest}");
+    let found = w.must("create_execution", spawn(&continued["fence"], page.clone())).await;
+    assert_eq!((&found["execution_id"], &found["duplicate"]), (&newest["execution_id"], &json!(true)), "{found}");
+    for child in [&new, &newest] {
+        w.must("cancel_execution", json!({ "execution_id": child["execution_id"] })).await;
+    }
+    w.complete(&id, &continued["fence"], json!(2)).await;
 
     // Identities of the caller's own are compared without the fence, too.
     let id = w.submit(json!({})).await;

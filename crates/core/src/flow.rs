@@ -134,6 +134,11 @@ impl FlowCancellation {
     pub fn policy_now(&self) -> CancelFlowPolicy {
         if self.lapsed { CancelFlowPolicy::CancelPending } else { self.policy }
     }
+
+    /// Whether it ends members that have not started; otherwise it pauses them.
+    pub fn ends_unstarted(&self) -> bool {
+        matches!(self.policy_now(), CancelFlowPolicy::CancelAll | CancelFlowPolicy::CancelPending)
+    }
 }
 
 crate::document! {

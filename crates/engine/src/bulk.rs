@@ -16,6 +16,7 @@ use ff_core::{Class, Code, Error, ExecutionId, Indexed, Key, Partition, Result, 
 use ff_store::{IndexEntry, Query, Scan};
 use futures_util::StreamExt;
 
+use crate::cancellation::release_hold;
 use crate::replay::replay;
 use crate::search::{Filter, Position};
 use crate::servers::Servers;
@@ -428,8 +429,11 @@ impl PartTurn<'_> {
             }
             BulkAction::Hold if execution.holds.has(Hold::Operator) => return Ok(false),
             BulkAction::Hold => execution.hold(&change.reason, tx.now)?,
-            BulkAction::Release if !execution.holds.has(Hold::Operator) => return Ok(false),
-            BulkAction::Release => execution.release(tx.now)?,
+            BulkAction::Release => {
+                if !release_hold(tx, &mut execution).await? {
+                    return Ok(false);
+                }
+            }
             BulkAction::SetPriority => {
                 execution.change_priority(change.priority, tx.now)?;
                 if execution.priority == before.priority {

@@ -1,11 +1,11 @@
-//! The effect of a flow's cancellation on one of its members.
+//! The effect of a flow's cancellation on one of its members, and what an operator's release leaves of it.
 
-use ff_core::Result;
 use ff_core::event::Effects;
-use ff_core::execution::Execution;
+use ff_core::execution::{Execution, Hold};
 use ff_core::flow::{CancelFlowPolicy, Flow, FlowCancellation};
+use ff_core::{BlockingReason, Result};
 
-use crate::flow::cancel_member;
+use crate::flow::{cancel_member, find_cancellation};
 use crate::transaction::{Command, Transactor, Tx};
 
 impl Transactor {
@@ -66,4 +66,31 @@ pub(crate) async fn tell_member(
         tx.save_execution(&member, effects);
     }
     Ok(changed)
+}
+
+/// Ends an operator's hold; returns whether that changed the execution, which the caller saves. The cancellation of its
+/// flow goes on to pause a member that has not started, because no claim would take it.
+pub(crate) async fn release_hold(tx: &mut Tx<'_>, execution: &mut Execution) -> Result<bool> {
+    if !execution.holds.has(Hold::Operator) {
+        return Ok(false);
+    }
+    let cancellation = match execution.flow.filter(|_| !execution.has_started()) {
+        Some(id) => {
+            let key = Flow::key_of(&id);
+            let cancellation = find_cancellation(tx, key.clone()).await?;
+            tx.pin(&key);
+            cancellation
+        }
+        None => None,
+    };
+    let was_paused = execution.state.blocking_reason == BlockingReason::PausedByFlowCancel;
+    match cancellation.filter(|cancellation| !cancellation.ends_unstarted()) {
+        Some(_) if was_paused => Ok(false),
+        Some(cancellation) => {
+            execution.release(tx.now)?;
+            execution.pause_with_flow(&cancellation.reason, tx.now);
+            Ok(true)
+        }
+        None => execution.release(tx.now).map(|()| true),
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ff_core::event::Effects;
 use ff_core::execution::{CancelSource, Execution};
-use ff_core::flow::{Flow, MemberCounts};
+use ff_core::flow::{Flow, FlowCancellation, MemberCounts};
 use ff_core::join::{JoinDecision, JoinState};
 use ff_core::op::view::{EdgeView, FlowCancellationView, FlowView};
 use ff_core::{
@@ -36,6 +36,12 @@ pub(crate) async fn load_flow(tx: &mut Tx<'_>, caller: &Caller, id: &FlowId) -> 
         Some(flow) if caller.sees(&flow.namespace) && !flow.removing => Ok(flow),
         _ => Err(flow_not_found(id)),
     }
+}
+
+/// The cancellation of a flow that a decision about one of its members rests on; a flow that cannot be decoded has none.
+pub(crate) async fn find_cancellation(tx: &mut Tx<'_>, key: Key) -> Result<Option<FlowCancellation>> {
+    let flow = tx.load_readable::<Flow>(vec![key]).await?.pop().flatten();
+    Ok(flow.and_then(|loaded| loaded.document.cancellation))
 }
 
 /// Saves a flow. Claims of its members are guarded by its version, so every engine forgets the old one.
@@ -182,7 +188,7 @@ pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
     upstream.owes_resolution = false;
 }
 
-fn waits_for_its_first_start(execution: &Execution) -> bool {
+pub(crate) fn waits_for_its_first_start(execution: &Execution) -> bool {
     execution.state.lifecycle_phase == ff_core::LifecyclePhase::Runnable && !execution.has_started()
 }
 

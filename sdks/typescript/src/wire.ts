@@ -4154,7 +4154,7 @@ export interface components {
             execution_id: components["schemas"]["ExecutionId"];
             /** @description Its lease. */
             fence: components["schemas"]["LeaseFence"];
-            /** @description The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed. */
+            /** @description The same key means the same child, whichever lease spawns it, until the parent is replayed or continues as new. */
             key?: string | null;
             /** @description The parent's name for this kind of edge. */
             kind?: string | null;
@@ -5390,7 +5390,7 @@ export interface components {
         };
         /** @description The answer to `release_execution`. */
         ReleaseExecutionOutcome: {
-            /** @description It was held before. */
+            /** @description It was held before, and not by the cancellation of its flow. */
             changed: boolean;
             /** @description Its state now. */
             public_state: components["schemas"]["PublicState"];

@@ -129,7 +129,7 @@ pub(crate) async fn release(session: Session, arguments: Release) -> Result<()> 
     let act = async |execution: flowfabric::Execution| execution.release().await;
     each(&session, arguments.execution_ids, act, |answer| match answer.changed {
         true => format!("is released: {}", answer.public_state),
-        false => format!("was not held: {}", answer.public_state),
+        false => format!("was not held by an operator: {}", answer.public_state),
     })
     .await
 }

@@ -286,6 +286,7 @@ impl Execution {
             ResumedBy::Signals => Some(ResumeCause::Signal),
             ResumedBy::Timeout => Some(ResumeCause::Timeout),
             ResumedBy::Child => Some(ResumeCause::Children),
+            ResumedBy::Time if self.wait_timed_out => Some(ResumeCause::Timeout),
             ResumedBy::Time => Some(ResumeCause::Delay),
             ResumedBy::Operator => Some(ResumeCause::Operator),
             ResumedBy::Decision => Some(ResumeCause::Decision),
@@ -295,6 +296,7 @@ impl Execution {
 
     pub(crate) fn forget_resumption(&mut self) {
         self.resumed_by = ResumedBy::Nothing;
+        self.wait_timed_out = false;
         self.resume_signals.clear();
         self.continuation = None;
     }

@@ -407,6 +407,7 @@ impl Execution {
             ending.next_at = self.ended_at;
         }
         self.replays += 1;
+        self.continuations = 0;
         self.retries = 0;
         self.reclaims = 0;
         self.lost = None;

@@ -306,10 +306,17 @@ impl Execution {
         Ok(decision)
     }
 
-    /// The id of the child that its holder names by a key. It depends on nothing but the key and how often the
-    /// execution was replayed, so that every lease finds the child that an earlier one spawned.
+    /// The id of the child that its holder names by a key. It depends on nothing but the key and on how often the
+    /// execution was replayed and has continued as new since, so that every lease finds the child that an earlier lease of
+    /// its generation spawned. An answer that drops entries of the journal begins no generation in this sense: the
+    /// children live on.
     pub fn child_id(&self, key: &str) -> ExecutionId {
-        let parts: [&[u8]; 4] = [b"child", self.id.uuid.as_bytes(), &self.replays.to_be_bytes(), key.as_bytes()];
+        let (replays, continuations) = (self.replays.to_be_bytes(), self.continuations.to_be_bytes());
+        let mut parts: Vec<&[u8]> = vec![b"child", self.id.uuid.as_bytes(), &replays, key.as_bytes()];
+        // Ids that earlier versions gave out have no such part, and must be found again.
+        if self.continuations > 0 {
+            parts.push(&continuations);
+        }
         let uuid = uuid::Builder::from_custom_bytes(digest16(&parts)).into_uuid();
         ExecutionId { partition: self.id.partition, uuid }
     }

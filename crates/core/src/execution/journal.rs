@@ -413,6 +413,7 @@ impl Execution {
         let now = self.mark_updated(now);
         self.part(LeaseEnd::Continued, now, effects);
         self.begin_generation(None, limits::CONTINUED_GENERATIONS_KEPT);
+        self.continuations += 1;
         if let Some(input) = input {
             self.input = input;
         }
@@ -625,6 +626,22 @@ mod tests {
         let stale = LeaseFence { epoch: LeaseEpoch(9), ..second };
         assert_eq!(execution.continue_as_new(&stale, None, 30, &mut effects).unwrap_err().code, Code::StaleLease);
         assert_eq!(execution.continue_as_new(&second, None, 30, &mut effects).unwrap().generation, 2);
+    }
+
+    #[test]
+    fn the_children_of_first_runs_and_replays_have_the_ids_that_earlier_versions_gave_them() {
+        let (mut execution, fence) = running();
+        let child = |execution: &Execution| execution.child_id("a").uuid.to_string();
+        assert_eq!(child(&execution), "d9435149-5eea-8c27-9b08-fc3e61cb805f");
+        execution.continue_as_new(&fence, None, 20, &mut Effects::default()).unwrap();
+        let continued = child(&execution);
+        assert_ne!(continued, "d9435149-5eea-8c27-9b08-fc3e61cb805f");
+        let fence = claimed(&mut execution, 2);
+        execution.continue_as_new(&fence, None, 20, &mut Effects::default()).unwrap();
+        assert_ne!(child(&execution), continued);
+        execution.cancel(crate::execution::CancelSource::Operator, "no", 30, &mut Effects::default()).unwrap();
+        execution.replay(0, None, 40).unwrap();
+        assert_eq!(child(&execution), "94741f45-8ce7-8b12-99eb-5eb59c6b685b");
     }
 
     #[test]

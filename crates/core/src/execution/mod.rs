@@ -156,6 +156,8 @@ document! {
         "rc" reclaims: u32,
         /// Times it was run again after its end.
         "rp" replays: u32,
+        /// Times it continued as new since the first run or the last replay began.
+        "co" continuations: u32,
         /// The last failure.
         "fa" failure: Option<Failure>,
         /// The result of the attempt that completed.
@@ -167,6 +169,9 @@ document! {
         /// The cause that ended the last suspension, until the execution parts from its lease again, or ends. A retry
         /// or a reclaim finds it as the first claim after the suspension did.
         "rb" resumed_by: ResumedBy,
+        /// The time that ended its last park was that of a wait for a signal or a child which did not come. Then
+        /// `resumed_by` is the time: that a wait has timed out stands in the journal, and no signal says it.
+        "rw" wait_timed_out: bool,
         /// The signals that ended the last suspension.
         "rg" resume_signals: Vec<SignalId>,
         /// Bytes that the suspending holder left for the next one; they are kept as long as `resumed_by`.

@@ -162,7 +162,7 @@ impl Execution {
             return;
         };
         if !self.waits.is_empty() {
-            self.wake(ResumedBy::Time, now, effects);
+            self.wake_by_time(now, effects);
             return;
         }
         let reason = "the suspension timed out";

@@ -113,7 +113,7 @@ impl Execution {
             return Fired::Changed;
         }
         if self.waits_until().is_some_and(|at| at <= due) {
-            self.wake(super::ResumedBy::Time, now, effects);
+            self.wake_by_time(now, effects);
             return Fired::Changed;
         }
         if self.holds.has(Hold::Time) && self.not_before <= due {

@@ -160,6 +160,15 @@ impl Execution {
         self.waits.iter().find(|wait| wait.child.as_ref() == Some(child)).filter(|_| parked).cloned()
     }
 
+    /// The time of one of its waits is up.
+    pub(super) fn wake_by_time(&mut self, now: i64, effects: &mut Effects) {
+        let awaited = |wait: &&Wait| wait.waitpoint.is_some() || wait.child.is_some();
+        let timed_out = self.waits.iter().filter(awaited).any(|wait| wait.is_due(now));
+        self.wake(if timed_out { ResumedBy::Timeout } else { ResumedBy::Time }, now, effects);
+        self.resumed_by = ResumedBy::Time;
+        self.wait_timed_out = timed_out;
+    }
+
     /// One of its waits has ended: it may run again.
     pub fn wake(&mut self, by: ResumedBy, now: i64, effects: &mut Effects) {
         self.mark_updated(now);

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, ResumedBy};
-use ff_core::flow::Flow;
+use ff_core::flow::{Flow, FlowCancellation};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Edge, EdgeState, Indexed, Key, Result, SlotId, index, limits};
+use ff_core::{Edge, EdgeRole, EdgeState, Indexed, Key, Result, SlotId, TerminalOutcome, index, limits};
 use ff_store::{Answer, Query, Scan, ScanPage, StoredDocument, Version};
 
 use super::queue::Progress;
 use crate::flow::{
-    cancel_member, end_if_complete, needs_upstreams, open_upstreams, other_downstreams, resolve_edge, save_flow,
-    sibling_reason, wants_siblings_cancelled,
+    cancel_member, end_if_complete, find_cancellation, needs_upstreams, open_upstreams, other_downstreams,
+    resolve_edge, save_flow, sibling_reason, waits_for_its_first_start, wants_siblings_cancelled,
 };
 use crate::groups::Name;
 use crate::journal;
@@ -182,6 +182,8 @@ struct Round {
     alive: BTreeSet<Key>,
     /// Children whose siblings this try has handled.
     looked_at: BTreeSet<Key>,
+    /// The cancellations of flows that this try has read.
+    cancellations: BTreeMap<Key, Option<FlowCancellation>>,
 }
 
 impl Round {
@@ -247,6 +249,7 @@ impl Round {
         }
         let key = Execution::key_of(&edge.downstream);
         self.load(tx, vec![key.clone()]).await?;
+        let cancellation = self.cancellation_instead(tx, upstream, &edge).await?;
         let Some(child) = self.executions.get_mut(&key) else {
             if let Some(suppressed) = tx.transactor.may_log("an edge leads to an execution that is not there") {
                 tracing::error!(edge = %edge.id, suppressed, "an edge leads to an execution that is not there");
@@ -263,6 +266,9 @@ impl Round {
             }
             let before = (child.is_eligible(), child.is_terminal());
             let effects = self.effects.entry(key.clone()).or_default();
+            if let Some(cancellation) = cancellation {
+                cancel_member(tx, child, &cancellation.reason, effects).await?;
+            }
             if resolve_edge(&mut edge, upstream, child, tx.now, effects)?.is_some() {
                 tx.save(&edge);
                 // A commit that leaves some of the upstream's edges for later does not write the upstream. Its version
@@ -271,6 +277,10 @@ impl Round {
                 if let Some(wait) = child.waits_for_child(&upstream.id) {
                     journal::append_decided(tx, child, &[child_entry(&wait, upstream)]).await?;
                     child.wake(ResumedBy::Child, tx.now, effects);
+                }
+                if !before.1 && child.state.terminal_outcome == TerminalOutcome::Skipped {
+                    // If its flow is cancelled before this commit, the child is to be cancelled instead.
+                    child.flow.iter().for_each(|flow| tx.pin(&Flow::key_of(flow)));
                 }
                 self.changed.insert(key.clone());
                 if before != (child.is_eligible(), child.is_terminal())
@@ -282,6 +292,30 @@ impl Round {
             }
         }
         self.cancel_siblings(tx, &key).await
+    }
+
+    /// The cancellation of its flow, if that ends the child of an edge whose upstream did not succeed. A child that would
+    /// be skipped is cancelled then, because both this and the cancellation go through the members bit by bit, and the
+    /// end of a member must not depend on which of them is there first.
+    async fn cancellation_instead(
+        &mut self,
+        tx: &mut Tx<'_>,
+        upstream: &Execution,
+        edge: &Edge,
+    ) -> Result<Option<FlowCancellation>> {
+        let may_skip = edge.state == EdgeState::Pending
+            && edge.role != EdgeRole::Child
+            && upstream.state.terminal_outcome != TerminalOutcome::Success;
+        let child = self.executions.get(&Execution::key_of(&edge.downstream)).filter(|_| may_skip);
+        let Some(flow) = child.filter(|child| waits_for_its_first_start(child)).and_then(|child| child.flow) else {
+            return Ok(None);
+        };
+        let key = Flow::key_of(&flow);
+        if !self.cancellations.contains_key(&key) {
+            let cancellation = find_cancellation(tx, key.clone()).await?;
+            self.cancellations.insert(key.clone(), cancellation);
+        }
+        Ok(self.cancellations[&key].clone().filter(FlowCancellation::ends_unstarted))
     }
 
     /// Cancels the upstreams that a decided child no longer needs; returns whether none is left to cancel.
@@ -369,7 +403,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use ff_core::PublicState;
-    use ff_core::op::{Claim, Complete, CreateFlow, Fail, GetExecution, Operation, ReplayExecution, create_flow};
+    use ff_core::op::{
+        CancelFlow, Claim, Complete, CreateFlow, Fail, GetExecution, Operation, ReplayExecution, create_flow,
+    };
     use ff_store::memory::{Call, Faults, MemoryStore, Plan};
     use serde_json::json;
 
@@ -475,6 +511,53 @@ mod tests {
         for name in ["b", "c", "d"] {
             let view = call::<GetExecution>(&engine, json!({ "execution_id": executions[name] })).await;
             assert_eq!(view.public_state, PublicState::WaitingChildren, "{name} waits for the replayed one");
+        }
+    }
+
+    /// An upstream that has failed and whose only downstream does not know it yet.
+    async fn failed_upstream(engine: &Engine) -> (ff_core::FlowId, ff_core::ExecutionId, Work) {
+        let policy = json!({ "retry": { "max_retries": 0 } });
+        let node = |name: &str| json!({ "name": name, "request": { "kind": "test", "policy": policy } });
+        let graph = json!({ "nodes": [node("a"), node("b")], "edges": [{ "from": "a", "to": "b" }] });
+        let create_flow::Outcome::Created { flow_id, executions, .. } = call::<CreateFlow>(engine, graph).await else {
+            panic!("the flow is new")
+        };
+        let task = call::<Claim>(engine, json!({ "instance_id": "w", "lanes": ["default"] })).await.tasks.remove(0);
+        let failure = json!({ "execution_id": task.execution_id, "fence": task.fence, "reason": "broke" });
+        call::<Fail>(engine, failure).await;
+        let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
+        (flow_id, executions["b"], work)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_child_of_a_cancelled_flow_is_cancelled_and_not_skipped() {
+        use PublicState::{Cancelled, Skipped};
+        for (policy, then) in [("cancel_all", Cancelled), ("cancel_pending", Cancelled), ("flow_only", Skipped)] {
+            // The cancellation is recorded before the resolver begins, or while its commit is under way.
+            for meanwhile in [false, true] {
+                let slow = Arc::new(SlowCommit::default());
+                let store = MemoryStore::with_clock(Arc::new(|| 1_800_000_000_000)).with_faults(slow.clone());
+                let options = Options { services: false, ..Options::default() };
+                let engine = Engine::start(Arc::new(store), Arc::new(TokioEnv::current()), options).await.unwrap();
+                let (flow, child, work) = failed_upstream(&engine).await;
+                let transactor = &engine.rooms.transactor;
+                let verb = Resolve { work: &work, chunk: 10 };
+                let resolve = transactor.transact(child.partition(), transactor.fresh_command(), &verb);
+                let cancel = json!({ "flow_id": flow, "policy": policy, "reason": "stop" });
+                let cancel = call::<CancelFlow>(&engine, cancel);
+                if meanwhile {
+                    slow.0.store(true, Ordering::SeqCst);
+                    futures_util::future::join(resolve, cancel).await.0.unwrap();
+                } else {
+                    cancel.await;
+                    resolve.await.unwrap();
+                }
+                let view = call::<GetExecution>(&engine, json!({ "execution_id": child })).await;
+                assert_eq!(view.public_state, then, "{policy}, meanwhile: {meanwhile}");
+                let reason = view.cancellation.and_then(|cancellation| cancellation.reason);
+                assert_eq!(reason.as_deref(), (then == Cancelled).then_some("stop"));
+                engine.close().await;
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use ff_core::op::suspend::Outcome as Suspended;
 use ff_core::op::{
     CancelExecution, CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, CreateQuota, Delay,
     DeliverSignal, DrainLane, ExplainExecution, Fail, HoldExecution, PauseLane, RegisterWorker, ReleaseExecution,
-    ReportBudgetUsage, ResetBudget, ResumeLane, Suspend, WaitChildren,
+    ReplayExecution, ReportBudgetUsage, ResetBudget, ResumeLane, Suspend, WaitChildren, WaitExecution,
 };
 use ff_core::op::{Explanation, Reason, ReasonCode};
 use ff_core::{ExecutionId, PublicState};
@@ -238,6 +238,30 @@ async fn an_upstream_and_a_child_are_named_until_they_have_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_upstream_that_failed_is_waited_for_until_it_is_replayed() {
+    let h = Harness::start().await;
+    let request = json!({ "kind": "test", "policy": { "retry": { "max_retries": 0 } } });
+    let nodes = json!([{ "name": "a", "request": request }, { "name": "b", "request": request }]);
+    let graph = json!({ "nodes": nodes, "edges": [{ "from": "a", "to": "b" }] });
+    let Created::Created { executions, .. } = h.must::<CreateFlow>(graph).await else { panic!("it is new") };
+    let (a, b) = (executions["a"], executions["b"]);
+    let task = claim_now(&h).await.unwrap();
+    h.must::<Fail>(json!({ "execution_id": a, "fence": task.fence, "reason": "broke" })).await;
+    h.must::<WaitExecution>(json!({ "execution_id": b, "wait_ms": 10_000 })).await;
+    assert_eq!(h.state(&b).await, PublicState::Skipped);
+    h.must::<ReplayExecution>(json!({ "execution_id": b })).await;
+    let (reason, _) = first(&h, &b).await;
+    assert_eq!((reason.code, &reason.details["execution_id"]), (ReasonCode::WaitingForUpstream, &json!(a)));
+    assert_eq!(reason.message, format!("{a} ended failed; it must be replayed and succeed"));
+    assert_eq!(reason.details["public_state"], "failed");
+    h.must::<ReplayExecution>(json!({ "execution_id": a })).await;
+    assert_eq!(first(&h, &b).await.0.message, format!("{a} has not ended"));
+    complete(&h, &claim_now(&h).await.unwrap()).await;
+    assert_eq!(h.claim().await.unwrap().execution_id, b);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_nearest_worker_is_named_with_what_it_lacks() {
     let h = Harness::start().await;
     let id = h.submit(json!({ "required_capabilities": ["eu", "gpu"] })).await;
@@ -352,7 +376,7 @@ async fn an_exhausted_budget_says_how_much_of_what_and_until_when() {
     assert!(claim_now(&h).await.is_none());
     let (reason, next) = first(&h, &id).await;
     assert_eq!((reason.code, reason.until, next), (BudgetExhausted, Some(START + 5_000), Some(START + 5_000)));
-    assert_eq!(reason.message, format!("budget b: tokens 10/10, resets at {}", START + 5_000));
+    assert_eq!(reason.message, "budget b: tokens 10/10, resets at 2027-01-15T08:00:05Z");
     assert_eq!((&reason.details["dimension"], &reason.details["limit"]), (&json!("tokens"), &json!(10)));
     assert_eq!(explain(&h, &id).await.public_state, PublicState::RateLimited);
     assert_eq!(h.claim().await.unwrap().execution_id, id);

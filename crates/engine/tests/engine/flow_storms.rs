@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::support::Harness;
-use ff_core::flow::FlowState;
+use ff_core::flow::{CancelFlowResult, FlowState};
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::{
-    ApplyDependencyToChild, CancelFlow, Complete, CreateExecution, CreateFlow, Fail, GetFlow, StageDependencyEdge,
+    ApplyDependencyToChild, CancelFlow, Complete, CreateExecution, CreateFlow, Fail, GetExecution, GetFlow,
+    StageDependencyEdge,
 };
 use ff_core::{ExecutionId, FlowId, PublicState};
 use ff_engine::env::TokioEnv;
@@ -230,4 +231,25 @@ async fn a_cancellation_that_a_crash_interrupted_is_carried_out_and_nothing_star
     assert!(view.state == FlowState::Cancelled && view.ended_at.is_some());
     engine.close().await;
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_chain_is_cancelled_to_its_last_link() {
+    for policy in ["cancel_all", "cancel_pending"] {
+        let h = Harness::start().await;
+        let nodes: Vec<Value> = (0..150).map(|number| node(&format!("n{number}"))).collect();
+        let edge = |number: usize| json!({ "from": format!("n{number}"), "to": format!("n{}", number + 1) });
+        let (flow, nodes) = create(&h, nodes, (0..149).map(edge).collect()).await;
+        let cancel = json!({ "flow_id": flow, "policy": policy, "reason": "stop", "wait": true });
+        let told = h.must::<CancelFlow>(cancel).await;
+        let CancelFlowResult::Cancelled { members, .. } = told else { panic!("{told:?}") };
+        assert_eq!(members.len(), 150, "{policy}");
+        for id in nodes.values() {
+            let view = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+            assert_eq!(view.public_state, PublicState::Cancelled, "{policy}");
+            let cancellation = view.cancellation.expect("it was cancelled");
+            assert_eq!((cancellation.reason.as_deref(), cancellation.source.as_str()), (Some("stop"), "flow"));
+        }
+        h.finish().await;
+    }
 }

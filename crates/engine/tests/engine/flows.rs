@@ -8,8 +8,8 @@ use ff_core::lease::ClaimKind;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelFlow, Complete, CreateBudget, CreateExecution, CreateExecutions, CreateFlow, Fail, GetExecution, GetFlow,
-    ListUpstreams, WaitChildren,
+    CancelFlow, Complete, ContinueAsNew, CreateBudget, CreateExecution, CreateExecutions, CreateFlow, Fail,
+    GetExecution, GetFlow, ListUpstreams, ReplayExecution, WaitChildren,
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};
@@ -384,5 +384,31 @@ async fn a_child_takes_over_tags_budgets_and_deadline_unless_it_is_detached() {
     let own = spawn(own).await;
     assert_eq!(own, (json!({ "customer": "a", "step": "two" }), vec!["other".to_owned()], Some(deadline_at - 1)));
     assert_eq!(spawn(json!({ "kind": "part", "parent": link(true) })).await, (json!({}), Vec::new(), None));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_names_another_child_in_each_generation_and_the_same_one_within_it() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let mut seen = BTreeSet::new();
+    for generation in 0..5 {
+        let task = h.claim().await.unwrap();
+        assert_eq!((task.execution_id, task.generation), (id, generation));
+        let parent = json!({ "execution_id": id, "fence": task.fence, "key": "a" });
+        let spawn = json!({ "kind": "part", "lane": "parts", "parent": parent });
+        let child = h.must::<CreateExecution>(spawn.clone()).await;
+        assert!(!child.duplicate, "generation {generation} has a child of its own");
+        assert!(seen.insert(child.execution_id), "generation {generation}");
+        let again = h.must::<CreateExecution>(spawn).await;
+        assert_eq!((again.execution_id, again.duplicate), (child.execution_id, true));
+        // Generation 2 ends and is replayed; the others continue as new.
+        if generation == 2 {
+            complete(&h, &task).await;
+            h.must::<ReplayExecution>(json!({ "execution_id": id })).await;
+        } else {
+            h.must::<ContinueAsNew>(json!({ "execution_id": id, "fence": task.fence })).await;
+        }
+    }
     h.finish().await;
 }

@@ -329,6 +329,7 @@ async fn a_wait_that_times_out_says_so_and_closes_its_waitpoint() {
     let last = journal.entries.last().unwrap();
     assert_eq!((last.state, last.category.as_deref()), (StepState::Failed, Some("timeout")));
     assert_eq!(woken.resume_signals, [], "the journal says it");
+    assert_eq!(woken.resumed_by, Some(ff_core::execution::ResumeCause::Timeout));
     let late = json!({ "execution_id": id, "waitpoint_id": waitpoints[0].waitpoint_id, "name": "go" });
     assert_eq!(h.refused::<DeliverSignal>(late).await, Code::WaitpointClosed);
     h.finish().await;

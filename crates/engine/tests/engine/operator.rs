@@ -3,11 +3,13 @@
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;
 use ff_core::op::CreateResult;
+use ff_core::op::create_flow::Outcome as FlowCreated;
 use ff_core::op::{
-    CancelExecution, ChangePriority, Complete, CreateExecutions, Delay, GetExecution, HoldExecution, Progress,
-    ReleaseExecution, RevokeLease, SetTags, cancel_execution, revoke_lease,
+    CancelExecution, CancelFlow, ChangePriority, Complete, CreateBulk, CreateExecutions, CreateFlow, Delay,
+    ExplainExecution, GetBulk, GetExecution, HoldExecution, Progress, ReasonCode, ReleaseExecution, ReplayExecution,
+    RevokeLease, SetTags, cancel_execution, revoke_lease,
 };
-use ff_core::{Code, PartitionConfig, PublicState};
+use ff_core::{BlockingReason, Code, EligibilityState, ExecutionId, PartitionConfig, PublicState};
 use ff_engine::Options;
 use serde_json::json;
 
@@ -77,6 +79,56 @@ async fn a_held_execution_waits_for_its_release() {
     assert!(h.must::<ReleaseExecution>(release.clone()).await.changed);
     assert!(!h.must::<ReleaseExecution>(release).await.changed);
     assert_eq!(h.claim().await.unwrap().execution_id, id);
+    h.finish().await;
+}
+
+/// Says that the cancellation of its flow holds it, and explains so.
+async fn is_paused_by_its_flow(h: &Harness, id: &ExecutionId) {
+    let state = h.must::<GetExecution>(json!({ "execution_id": id })).await.state;
+    assert_eq!(state.blocking_reason, BlockingReason::PausedByFlowCancel);
+    assert_eq!(state.eligibility_state, EligibilityState::BlockedByOperator);
+    let reasons = h.must::<ExplainExecution>(json!({ "execution_id": id })).await.reasons;
+    assert_eq!(
+        (reasons[0].code, reasons[0].message.as_str()),
+        (ReasonCode::FlowCancelled, "its flow is cancelled: no")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_lets_nothing_run_whose_flow_is_cancelled() {
+    let h = Harness::start().await;
+    let nodes = ["ended", "paused", "held"].map(|name| json!({ "name": name, "request": { "kind": name } }));
+    let FlowCreated::Created { flow_id, executions, .. } = h.must::<CreateFlow>(json!({ "nodes": nodes })).await else {
+        panic!("it is new")
+    };
+    let (ended, paused, held) = (executions["ended"], executions["paused"], executions["held"]);
+    h.must::<ChangePriority>(json!({ "execution_id": ended, "priority": 9 })).await;
+    let task = h.claim().await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": ended, "fence": task.fence })).await;
+    h.must::<HoldExecution>(json!({ "execution_id": held, "reason": "inspect" })).await;
+    let cancel = json!({ "flow_id": flow_id, "policy": "flow_only", "reason": "no", "wait": true });
+    h.must::<CancelFlow>(cancel).await;
+    is_paused_by_its_flow(&h, &paused).await;
+
+    let released = h.must::<ReleaseExecution>(json!({ "execution_id": paused })).await;
+    assert_eq!((released.changed, released.public_state), (false, PublicState::Waiting));
+    is_paused_by_its_flow(&h, &paused).await;
+    // The operator's hold ends; that of the flow stands in its place.
+    assert!(h.must::<ReleaseExecution>(json!({ "execution_id": held })).await.changed);
+    is_paused_by_its_flow(&h, &held).await;
+    assert!(!h.must::<ReleaseExecution>(json!({ "execution_id": held })).await.changed);
+    let job = h.must::<CreateBulk>(json!({ "filter": { "flow_id": flow_id }, "action": "release" })).await;
+    h.pass(5_000).await;
+    let job = h.must::<GetBulk>(json!({ "bulk_id": job.bulk_id })).await;
+    assert_eq!((job.progress.done, job.progress.unchanged), (0, 2), "{job:?}");
+    is_paused_by_its_flow(&h, &paused).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+
+    // A replay opens the flow again, so that a release has its usual effect.
+    h.must::<ReplayExecution>(json!({ "execution_id": ended })).await;
+    assert!(h.must::<ReleaseExecution>(json!({ "execution_id": paused })).await.changed);
+    let claimed = [h.claim().await.unwrap().execution_id, h.claim().await.unwrap().execution_id];
+    assert!(claimed.contains(&ended) && claimed.contains(&paused), "{claimed:?}");
     h.finish().await;
 }
 

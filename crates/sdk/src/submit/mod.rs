@@ -227,7 +227,7 @@ impl Submission {
     }
 
     /// Names a child among the children of its parent: the same key means the same child, whichever attempt spawns it,
-    /// until the parent is replayed. Only for [`spawn_child`](crate::ClaimedTask::spawn_child).
+    /// until the parent is replayed or continues as new. Only for [`spawn_child`](crate::ClaimedTask::spawn_child).
     pub fn child_key(mut self, key: impl Into<String>) -> Self {
         match &mut self.args.parent {
             Some(parent) => parent.key = Some(key.into()),

@@ -2336,7 +2336,7 @@ class ParentLink(Model):
     execution_id: ExecutionId
     #: Its lease.
     fence: LeaseFence
-    #: The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
+    #: The same key means the same child, whichever lease spawns it, until the parent is replayed or continues as new.
     key: str | None = None
     #: The parent's name for this kind of edge.
     kind: str | None = None
@@ -2760,7 +2760,7 @@ class RegisterWorkerOutcome(Model):
 class ReleaseExecutionOutcome(Model):
     """The answer to `release_execution`."""
 
-    #: It was held before.
+    #: It was held before, and not by the cancellation of its flow.
     changed: bool
     #: Its state now.
     public_state: PublicState

@@ -120,7 +120,7 @@ pub struct ReleaseExecutionArgs {
 /// The answer to `release_execution`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseExecutionOutcome {
-    /// It was held before.
+    /// It was held before, and not by the cancellation of its flow.
     pub changed: bool,
     /// Its state now.
     pub public_state: PublicState,

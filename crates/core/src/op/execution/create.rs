@@ -171,7 +171,7 @@ pub struct ParentLink {
     pub execution_id: ExecutionId,
     /// Its lease.
     pub fence: LeaseFence,
-    /// The same key means the same child, whichever lease of the parent spawns it, until the parent is replayed.
+    /// The same key means the same child, whichever lease spawns it, until the parent is replayed or continues as new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The parent's name for this kind of edge.

@@ -14,6 +14,7 @@ use ff_core::op::{
 use ff_core::{Error, LeaseId, Result};
 
 use crate::caller::Caller;
+use crate::cancellation::release_hold;
 use crate::execution_data::close_waitpoints;
 use crate::journal;
 use crate::op::{Handle, Request};
@@ -63,16 +64,23 @@ impl Handle<HoldExecution> for Rooms {
 
 impl Handle<ReleaseExecution> for Rooms {
     async fn handle(&self, caller: &Caller, args: ReleaseExecutionArgs) -> Result<ReleaseExecutionOutcome> {
+        self.transactor.check_id(&args.execution_id)?;
+        let partition = args.execution_id.partition();
         let identity = self.transactor.identity::<ReleaseExecution>(caller, &args, None);
-        self.transactor
-            .change_once(identity, caller, &args.execution_id, None, |execution, context| {
-                let changed = execution.holds.has(Hold::Operator);
-                if changed {
-                    execution.release(context.now)?;
-                }
-                Ok(ReleaseExecutionOutcome { changed, public_state: execution.public_state() })
-            })
-            .await
+        self.transactor.transact_once(partition, identity, &Request::<ReleaseExecution> { caller, args: &args }).await
+    }
+}
+
+impl Command for Request<'_, ReleaseExecution> {
+    type Outcome = ReleaseExecutionOutcome;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<ReleaseExecutionOutcome> {
+        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let changed = release_hold(tx, &mut execution).await?;
+        if changed {
+            tx.save_execution(&execution, Effects::default());
+        }
+        Ok(ReleaseExecutionOutcome { changed, public_state: execution.public_state() })
     }
 }
 

@@ -118,16 +118,12 @@ impl Rooms {
         let page = self.transactor.read(execution.id.partition(), vec![Query::Scan(scan)]).await?;
         let page = page.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
         let edges = page.entries.into_iter().filter_map(|entry| self.transactor.readable::<Edge>(&entry.document?));
-        let mut reasons: Vec<Reason> = edges
-            .filter(|edge| edge.state == EdgeState::Pending)
-            .map(|edge| {
-                let code = match edge.role {
-                    EdgeRole::Dependency | EdgeRole::Unknown(_) => ReasonCode::WaitingForUpstream,
-                    EdgeRole::Child => ReasonCode::WaitingForChild,
-                };
-                reason(code, format!("{} has not ended", edge.upstream)).with("execution_id", edge.upstream)
-            })
-            .collect();
+        let open: Vec<Edge> = edges.filter(|edge| edge.state == EdgeState::Pending).collect();
+        let upstreams = open.iter().map(|edge| Execution::key_of(&edge.upstream)).collect();
+        let upstreams = self.transactor.store().documents(execution.id.partition(), upstreams).await?;
+        let upstreams = upstreams.iter().map(|stored| self.transactor.readable::<Execution>(stored.as_ref()?));
+        let mut reasons: Vec<Reason> =
+            open.iter().zip(upstreams).map(|(edge, upstream)| open_edge(edge, upstream.as_ref())).collect();
         if reasons.is_empty() {
             let code =
                 if execution.has_started() { ReasonCode::WaitingForChild } else { ReasonCode::WaitingForUpstream };
@@ -267,6 +263,25 @@ impl Rooms {
     }
 }
 
+/// An edge that is not resolved. That its upstream has ended does not resolve it, if the child was skipped for it and
+/// replayed since.
+fn open_edge(edge: &Edge, upstream: Option<&Execution>) -> Reason {
+    let code = match edge.role {
+        EdgeRole::Dependency | EdgeRole::Unknown(_) => ReasonCode::WaitingForUpstream,
+        EdgeRole::Child => ReasonCode::WaitingForChild,
+    };
+    let id = edge.upstream;
+    let Some(ended) = upstream.filter(|upstream| upstream.is_terminal()) else {
+        return reason(code, format!("{id} has not ended")).with("execution_id", id);
+    };
+    let state = ended.public_state();
+    let then = match (ended.owes_resolution, edge.role) {
+        (true, _) | (_, EdgeRole::Child) => "its downstreams are being told",
+        (false, _) => "it must be replayed and succeed",
+    };
+    reason(code, format!("{id} ended {state}; {then}")).with("execution_id", id).with("public_state", state)
+}
+
 fn ended(execution: &Execution) -> Reason {
     let state = execution.public_state();
     let why = match (&execution.cancellation, &execution.failure) {
@@ -311,7 +326,7 @@ fn budget_refuses(execution: &Execution, budget: &Budget) -> Option<Reason> {
         return Some(estimate_in_the_way(&refusal));
     };
     let (dimension, current, limit) = (&refusal.dimension, refusal.current, refusal.limit);
-    let resets = refusal.next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
+    let resets = refusal.next_reset_at.map_or(String::new(), |at| format!(", resets at {}", moment(at)));
     let message = format!("budget {name}: {dimension} {current}/{limit}{resets}");
     let mut reason = reason(ReasonCode::BudgetExhausted, message)
         .with("budget", name)
@@ -324,7 +339,7 @@ fn budget_refuses(execution: &Execution, budget: &Budget) -> Option<Reason> {
 
 fn estimate_in_the_way(refusal: &SpendRefusal) -> Reason {
     let SpendRefusal { budget, dimension, requested, left, limit, next_reset_at } = refusal;
-    let resets = next_reset_at.map_or(String::new(), |at| format!(", resets at {at}"));
+    let resets = next_reset_at.map_or(String::new(), |at| format!(", resets at {}", moment(at)));
     let never = if requested > limit { ": it fits only under a higher limit" } else { "" };
     let message =
         format!("budget {budget}: {left} of {limit} {dimension} left{resets}, its estimate is {requested}{never}");
