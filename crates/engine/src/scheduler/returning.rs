@@ -73,7 +73,6 @@ impl Scheduler {
     }
 
     /// Returns a lease that its worker has no room for.
-
     pub(crate) async fn give_lease_back(&self, id: &ExecutionId, fence: &LeaseFence) {
         let caller = Caller::system();
         let returned = self.transactor.change(&caller, id, Some(fence), |execution, context| {
