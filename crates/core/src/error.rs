@@ -346,7 +346,7 @@ mod tests {
                 Class::NotFound => &[404],
                 Class::Invalid => &[400, 405, 415],
                 Class::Conflict | Class::Stale => &[409],
-                Class::Limit => &[413, 414, 429],
+                Class::Limit => &[413, 414, 429, 431],
                 Class::Unauthenticated => &[401],
                 Class::Forbidden => &[403],
                 Class::Unavailable => &[503],
