@@ -133,17 +133,18 @@ mod tests {
 
     async fn answer_to(request: String) -> (String, serde_json::Value) {
         // Small enough that answers are written in pieces.
-        let (mut client, server) = tokio::io::duplex(64);
+        let (client, server) = tokio::io::duplex(64);
+        let (mut answers, mut requests) = tokio::io::split(client);
         let service = service_fn(|_request: hyper::Request<hyper::body::Incoming>| async {
             Ok::<_, Infallible>(answer::problem(&Error::of(Code::RouteNotFound), None))
         });
         let mut builder = http1::Builder::new();
         builder.max_buf_size(128 * 1024).keep_alive(false);
         let serving = tokio::spawn(builder.serve_connection(TokioIo::new(Explained::new(server)), service));
-        // The server may answer before it has read everything.
-        let _ = client.write_all(request.as_bytes()).await;
         let mut text = String::new();
-        client.read_to_string(&mut text).await.unwrap();
+        // The server may answer, and hang up, before it has read everything.
+        let (_, read) = tokio::join!(requests.write_all(request.as_bytes()), answers.read_to_string(&mut text));
+        read.unwrap();
         drop(serving.await);
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let said = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
