@@ -199,6 +199,13 @@ impl Rooms {
             Box::pin(self.check_room(ask)).await?;
         }
         let taken = self.scheduler.take_work(ask).await?;
+        // The first call may have waited beside its repeat, and may have been the one that got the work.
+        if asked.retry
+            && taken.is_empty()
+            && let Some(claimed) = Box::pin(self.held_before(ask)).await?
+        {
+            return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
+        }
         let (outcome, unread) = self.tasks(taken.clone()).await;
         let (unread, mut errors): (Vec<Taken>, Vec<Error>) = unread.into_iter().unzip();
         if let Some(error) = errors.pop() {

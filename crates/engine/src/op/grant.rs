@@ -45,7 +45,7 @@ impl Rooms {
             return Err(not_found(&args.execution_id));
         }
         caller.check_lane(&execution.lane)?;
-        if let Some(claimed) = held_already(&execution, &args) {
+        if let Some(claimed) = held_already(&execution, args.grant_id, &args.instance_id) {
             return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, true).await? });
         }
         let worker =
@@ -75,19 +75,19 @@ impl Rooms {
     /// The grant was admitted when it was issued, and its lease takes over its concurrency slot.
     async fn take_granted(&self, execution: &Execution, claim: Claim) -> Result<ClaimFromGrantOutcome> {
         let verb = TakeGranted { claim: &claim, id: execution.id };
-        let (execution, claimed) =
+        let Granted { execution, claimed, found } =
             self.transactor.transact(execution.id.partition(), self.transactor.fresh_command(), &verb).await?;
         // No worker is promised more than the store keeps, and only the store knows how long that is.
         let (_, lease_until) = self.transactor.visible_execution(&Caller::system(), &execution.id).await?;
-        Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, false).await? })
+        Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, found).await? })
     }
 }
 
-/// The lease that this very grant has become, when the answer to the first call was lost.
-fn held_already(execution: &Execution, args: &ClaimFromGrantArgs) -> Option<ClaimedAttempt> {
+/// The lease that this very grant has become, when the answer to the first call was lost or is still under way.
+fn held_already(execution: &Execution, grant: LeaseId, instance_id: &str) -> Option<ClaimedAttempt> {
     execution.held_lease().filter(|claimed| {
         let lease = execution.lease.as_ref();
-        claimed.fence.lease_id == args.grant_id && lease.is_some_and(|lease| lease.instance_id == args.instance_id)
+        claimed.fence.lease_id == grant && lease.is_some_and(|lease| lease.instance_id == instance_id)
     })
 }
 
@@ -127,11 +127,22 @@ struct TakeGranted<'a> {
     id: ff_core::ExecutionId,
 }
 
+/// The lease that a grant became.
+struct Granted {
+    execution: Box<Execution>,
+    claimed: ClaimedAttempt,
+    /// The same call, sent twice, had taken it before.
+    found: bool,
+}
+
 impl Command for TakeGranted<'_> {
-    type Outcome = (Box<Execution>, ClaimedAttempt);
+    type Outcome = Granted;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let mut execution = tx.execution(&self.id).await?;
+        if let Some(claimed) = held_already(&execution, self.claim.lease_id, &self.claim.instance_id) {
+            return Ok(Granted { execution: Box::new(execution), claimed, found: true });
+        }
         if let Some(flow) = &execution.flow {
             let key = Flow::key_of(flow);
             let flow = tx.load::<Flow>(key.clone()).await?.ok_or_else(|| Error::of(Code::FlowNotFound))?;
@@ -146,7 +157,7 @@ impl Command for TakeGranted<'_> {
         let mut effects = Effects::default();
         let claimed = execution.claim_granted(self.claim, tx.now, &mut effects)?;
         tx.save_execution(&execution, effects);
-        Ok((Box::new(execution), claimed))
+        Ok(Granted { execution: Box::new(execution), claimed, found: false })
     }
 }
 

@@ -38,14 +38,22 @@ impl Handle<Claim> for Rooms {
             // Boxed, because few claims take this branch.
             return Box::pin(self.claim_once(caller, namespace, args, key)).await;
         }
-        let ask = self.ask(caller, namespace, &args)?;
-        if args.retry
-            && let Some(held) = self.held_before(&ask).await?
-        {
+        let ask = self.ask(caller, namespace.clone(), &args)?;
+        if !args.retry {
+            let ask = self.within_capacity(ask).await?;
+            return self.deliver(ask, None).await;
+        }
+        if let Some(held) = Box::pin(self.held_before(&ask)).await? {
             return Ok(held);
         }
         let ask = self.within_capacity(ask).await?;
-        self.deliver(ask, None).await
+        let outcome = self.deliver(ask, None).await?;
+        if !outcome.tasks.is_empty() || !outcome.grants.is_empty() {
+            return Ok(outcome);
+        }
+        // The first call may have waited beside this one, and may have been the one that got the work.
+        let ask = self.ask(caller, namespace, &args)?;
+        Ok(Box::pin(self.held_before(&ask)).await?.unwrap_or(outcome))
     }
 }
 

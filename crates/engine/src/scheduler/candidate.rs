@@ -184,8 +184,17 @@ impl Scheduler {
 
     /// The lease or grant of a claim whose reply was lost and whose execution other callers have changed since. If
     /// there is one, its slot and its lease id are in use. The claim cannot be applied later, because the store refused
-    /// its version.
+    /// its version. A repeat at another server may have taken it under the same id, and its worker may be at work: so it
+    /// is kept, and this call does not give it back if its own caller has gone.
     async fn taken_before(&self, claim: &TakeCandidate<'_>) -> Result<Option<Taken>> {
+        let Some(found) = self.find_taken(claim).await? else { return Ok(None) };
+        let kept = self.keep_held(vec![found]).await;
+        // Without an answer the claim stays in doubt.
+        let kept = kept.map_err(|error| StoreError::Unknown(error.to_string()))?;
+        Ok(kept.into_iter().next())
+    }
+
+    async fn find_taken(&self, claim: &TakeCandidate<'_>) -> Result<Option<Taken>> {
         let TakeCandidate { candidate, lease_id, .. } = claim;
         let partition = candidate.queue.partition;
         let found = self.transactor.store().documents(partition, vec![candidate.execution.key()]).await;

@@ -231,6 +231,85 @@ async fn a_lease_that_a_repeated_claim_was_answered_with_is_not_taken_back() {
     }
 }
 
+/// The first commit is late; those that come after it are not.
+fn first_is_late() -> impl Fn(Call<'_>) -> Plan + Send + Sync + 'static {
+    let commits = std::sync::atomic::AtomicUsize::new(0);
+    move |call: Call<'_>| {
+        let first =
+            matches!(call, Call::Commit { .. }) && commits.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let pause = first.then(|| Box::pin(tokio::time::sleep(std::time::Duration::from_millis(100))) as _);
+        Plan { before: pause, ..Plan::default() }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_repeat_took_at_another_server_is_not_taken_back_by_the_first() {
+    for mode in ["lease", "grant"] {
+        let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+        let other = h.second().await;
+        let id = h.submit(json!({})).await;
+        let lease = "018f3c2a-0000-7000-8000-000000000001";
+        let begin = |server: &Harness, retry: bool| {
+            let (engine, caller) = (server.engine.clone(), server.caller.clone());
+            let claim = json!({ "lanes": ["default"], "lease_ids": [lease], "retry": retry, "mode": mode });
+            let args = serde_json::from_value(json!({ "instance_id": "w-1", "claim": claim })).unwrap();
+            Box::pin(async move { engine.call::<Exchange>(&caller, args).await.unwrap().claim.unwrap() })
+        };
+        trouble.begin(first_is_late());
+        let mut first = begin(&h, false);
+        assert!(futures_util::FutureExt::now_or_never(&mut first).is_none());
+        let repeated = begin(&other, true).await;
+        // The commit of the first call is under way, and the caller goes away.
+        drop(first);
+        h.pass(1_000).await;
+        trouble.end();
+        let fence = match mode {
+            "lease" => json!(repeated.tasks[0].fence),
+            _ => {
+                let grant = &repeated.grants[0];
+                let args = json!({ "instance_id": "w-1", "grant_id": grant.grant_id, "execution_id": id });
+                json!(other.must::<ff_core::op::ClaimFromGrant>(args).await.task.fence)
+            }
+        };
+        h.must::<Complete>(json!({ "execution_id": id, "fence": fence })).await;
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_that_waited_beside_the_first_call_gets_what_that_one_took() {
+    for way in ["claim", "exchange"] {
+        let h = Harness::start().await;
+        let lease = "018f3c2a-0000-7000-8000-000000000001";
+        let begin = |retry: bool| {
+            let (engine, caller) = (h.engine.clone(), h.caller.clone());
+            let mut claim = json!({ "lanes": ["default"], "lease_ids": [lease], "retry": retry, "wait_ms": 2_000 });
+            tokio::spawn(async move {
+                if way == "claim" {
+                    claim["instance_id"] = json!("w-1");
+                    return engine.call::<Claim>(&caller, serde_json::from_value(claim).unwrap()).await.unwrap().tasks;
+                }
+                let args = serde_json::from_value(json!({ "instance_id": "w-1", "claim": claim })).unwrap();
+                engine.call::<Exchange>(&caller, args).await.unwrap().claim.unwrap().tasks
+            })
+        };
+        let first = begin(false);
+        h.pass(100).await;
+        let repeat = begin(true);
+        h.pass(100).await;
+        let id = h.submit(json!({})).await;
+        let (first, repeat) = (first.await.unwrap(), repeat.await.unwrap());
+        assert_eq!(first.len(), 1, "{way}");
+        assert_eq!(
+            repeat.iter().map(|task| (task.execution_id, task.fence)).collect::<Vec<_>>(),
+            [(id, first[0].fence)]
+        );
+        h.must::<Complete>(json!({ "execution_id": id, "fence": repeat[0].fence })).await;
+        h.finish().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn too_much_at_once_and_a_bad_claim_are_refused() {
     let h = Harness::start().await;

@@ -7,6 +7,7 @@ use ff_core::op::{
     ReturnGrant,
 };
 use ff_core::{Code, PublicState};
+use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
 async fn grant(h: &Harness, instance: &str) -> Option<ClaimGrant> {
@@ -104,5 +105,26 @@ async fn a_repeated_claim_for_a_grant_returns_the_same_grant() {
     let first = h.must::<Claim>(args.clone()).await.grants;
     args["retry"] = json!(true);
     assert_eq!(h.must::<Claim>(args).await.grants, first);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_equal_claims_of_one_grant_at_the_same_time_have_the_same_answer() {
+    let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
+    let other = h.second().await;
+    let id = h.submit(json!({})).await;
+    let grant = h.must::<Claim>(json!({ "instance_id": "w-1", "lanes": ["default"], "mode": "grant" })).await.grants;
+    let take = json!({ "instance_id": "w-1", "grant_id": grant[0].grant_id, "execution_id": id });
+    // Both calls have read the grant before one of them uses it.
+    trouble.begin(|call: Call<'_>| {
+        let pause = matches!(call, Call::Commit { .. })
+            .then(|| Box::pin(tokio::time::sleep(std::time::Duration::from_millis(20))) as _);
+        Plan { before: pause, ..Plan::default() }
+    });
+    let (one, two) = tokio::join!(h.must::<ClaimFromGrant>(take.clone()), other.must::<ClaimFromGrant>(take));
+    trouble.end();
+    assert_eq!(one.task.fence, two.task.fence);
+    h.must::<Complete>(json!({ "execution_id": id, "fence": one.task.fence })).await;
+    other.engine.close().await;
     h.finish().await;
 }
