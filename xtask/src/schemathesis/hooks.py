@@ -362,6 +362,13 @@ def entries(body, _path=None):
             entry["next_at"] = 0
 
 
+def cancel(body, _path=None):
+    # Only the holder of a lease records entries.
+    if not given(body, "fence"):
+        drop(body, "entries", "first_number")
+    entries(body)
+
+
 def delay(body, _path=None):
     keep_one(body, "until", "delay_ms")
     if not given(body, "until") and not given(body, "delay_ms"):
@@ -395,6 +402,7 @@ def park(body, _path=None):
 
 
 def suspend(body, _path=None):
+    entries(body)
     if "schema" in body:
         body["schema"] = {"type": "object"}
     ids = body.get("waitpoint_ids") or []
@@ -451,9 +459,8 @@ def exchange(body, _path):
     kept = []
     for ending in body.get("end") or []:
         [(verb, request)] = ending.items()
-        rule = {"delay": delay, "park": park, "suspend": suspend, "complete": entries, "fail": entries}.get(verb)
-        if rule:
-            rule(request)
+        rule = {"delay": delay, "park": park, "suspend": suspend}.get(verb, entries)
+        rule(request)
         if request["execution_id"] not in known:
             known.add(request["execution_id"])
             kept.append(ending)
@@ -535,6 +542,9 @@ OPERATIONS = {
     "record_steps": entries,
     "complete": entries,
     "fail": entries,
+    "cancel_execution": cancel,
+    "wait_children": entries,
+    "continue_as_new": entries,
     "delay": delay,
     "park": park,
     "suspend": suspend,
