@@ -17,8 +17,8 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
 use crate::schedule::Runs;
+use crate::services::Services;
 use crate::submission::Submissions;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-impl Rooms {
+impl Services {
     fn place(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Place> {
         let namespace = caller.namespace(namespace)?;
         let partition = self.transactor.partitions().schedule_partition(&namespace, name);
@@ -86,7 +86,7 @@ fn name_of(caller: &Caller) -> &str {
     if text::optional_label("by", &caller.name).is_ok() { &caller.name } else { "" }
 }
 
-impl Handle<CreateSchedule> for Rooms {
+impl Handle<CreateSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: CreateScheduleArgs) -> Result<CreateScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
@@ -123,7 +123,7 @@ impl Command for Define {
     }
 }
 
-impl Handle<GetSchedule> for Rooms {
+impl Handle<GetSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: GetScheduleArgs) -> Result<ScheduleView> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let key = Schedule::key_of(&place.namespace, &place.name);
@@ -133,7 +133,7 @@ impl Handle<GetSchedule> for Rooms {
     }
 }
 
-impl Handle<ListSchedules> for Rooms {
+impl Handle<ListSchedules> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListSchedulesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions =
@@ -148,7 +148,7 @@ impl Handle<ListSchedules> for Rooms {
     }
 }
 
-impl Handle<UpdateSchedule> for Rooms {
+impl Handle<UpdateSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateScheduleArgs) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
@@ -164,7 +164,7 @@ impl Handle<UpdateSchedule> for Rooms {
     }
 }
 
-impl Handle<PauseSchedule> for Rooms {
+impl Handle<PauseSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<PauseSchedule>(caller, &args, None);
@@ -176,7 +176,7 @@ impl Handle<PauseSchedule> for Rooms {
     }
 }
 
-impl Handle<ResumeSchedule> for Rooms {
+impl Handle<ResumeSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<ResumeSchedule>(caller, &args, None);
@@ -203,7 +203,7 @@ impl<F: Fn(&mut Schedule, i64) -> Result<bool> + Send + Sync> Command for Change
     }
 }
 
-impl Handle<TriggerSchedule> for Rooms {
+impl Handle<TriggerSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: TriggerScheduleArgs) -> Result<TriggerScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<TriggerSchedule>(caller, &args, args.command_id);
@@ -214,7 +214,7 @@ impl Handle<TriggerSchedule> for Rooms {
             .transact_once(
                 place.partition,
                 identity,
-                &Trigger { submissions: &self.services.submissions, place: &place, args: &args, id },
+                &Trigger { submissions: &self.shared.submissions, place: &place, args: &args, id },
             )
             .await
     }
@@ -250,7 +250,7 @@ impl Command for Trigger<'_> {
     }
 }
 
-impl Handle<BackfillSchedule> for Rooms {
+impl Handle<BackfillSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: BackfillScheduleArgs) -> Result<BackfillScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<BackfillSchedule>(caller, &args, args.command_id);
@@ -279,7 +279,7 @@ impl Command for Refill<'_> {
     }
 }
 
-impl Handle<DeleteSchedule> for Rooms {
+impl Handle<DeleteSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: DeleteScheduleArgs) -> Result<DeleteScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<DeleteSchedule>(caller, &args, None);

@@ -25,7 +25,7 @@ use crate::transaction::{Command, Tx};
 
 /// If more executions wait for a gate than it can let in, the gate is checked once more after this time: those that
 /// were let in may be in a lane that no worker claims from, or be cancelled, and leave their room to others.
-const LOOK_AGAIN_MS: i64 = 500;
+const RECHECK_GATE_MS: i64 = 500;
 /// Each time that the room is still unused, twice as many are let in, up to this factor.
 const LET_IN_TIMES_MAX: u32 = 16;
 /// A gate that has opened stays closed in this process for at most this long, while parked executions are put back into
@@ -158,7 +158,7 @@ impl Scheduler {
         let (scheduler, mut places) = (self.clone(), places.to_vec());
         self.transactor.spawn_short(async move {
             for round in 0.. {
-                scheduler.transactor.env().sleep(LOOK_AGAIN_MS).await;
+                scheduler.transactor.env().sleep(RECHECK_GATE_MS).await;
                 let Some(gate) = Gate::parse(&name.1) else { break };
                 if scheduler.transactor.refuse_if_closing().is_err() {
                     break;

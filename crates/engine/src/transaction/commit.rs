@@ -16,7 +16,7 @@ use ff_store::{
     StoreError, Version,
 };
 
-use super::{Applied, Command, PerhapsApplied, Released, Staged, Transactor, Tx, is_timed};
+use super::{AppliedCommit, Command, PerhapsApplied, Released, Staged, Transactor, Tx, is_timed};
 use crate::cache::{AdmissionCache, Cached, Downstreams};
 use crate::env;
 use crate::hint::{Item, Message};
@@ -481,7 +481,7 @@ impl Transactor {
             }
         }
         if let Some(listener) = self.listener() {
-            listener.applied(Applied {
+            listener.applied(AppliedCommit {
                 partition: one.partition,
                 version: one.command,
                 executions: one.executions,

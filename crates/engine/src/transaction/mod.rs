@@ -35,7 +35,7 @@ use crate::hint::Item;
 use crate::logs;
 
 pub(crate) use commit::{NotApplied, Prepared};
-pub(crate) use listener::{Applied, Listener, PerhapsApplied, Released};
+pub(crate) use listener::{AppliedCommit, Listener, PerhapsApplied, Released};
 pub(crate) use transactor::Transactor;
 pub(crate) use under_way::CallerGone;
 
@@ -430,7 +430,7 @@ impl<'e> Tx<'e> {
     ) -> Result<()> {
         let loaded = match key.kind() {
             index::kind::WAITPOINT => self.adopt::<Waitpoint>(key.clone(), stored).map(drop),
-            _ => self.adopt::<ff_core::Signal>(key.clone(), stored).map(drop),
+            _ => self.adopt::<ff_core::AcceptedSignal>(key.clone(), stored).map(drop),
         };
         self.blob(key.clone(), None);
         match loaded {

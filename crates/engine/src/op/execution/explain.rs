@@ -20,9 +20,9 @@ use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
-impl Handle<ExplainExecution> for Rooms {
+impl Handle<ExplainExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ExplainExecutionArgs) -> Result<Explanation> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let reasons = match execution.state.lifecycle_phase {
@@ -38,7 +38,7 @@ impl Handle<ExplainExecution> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn reasons_to_wait(&self, execution: &Execution) -> Result<Vec<Reason>> {
         let mut reasons = Vec::new();
         if execution.holds.has(Hold::Operator) {
@@ -109,7 +109,7 @@ impl Rooms {
 
     /// The lane, if it gives out no work.
     pub(crate) async fn closed_lane(&self, execution: &Execution) -> Result<Option<Lane>> {
-        let lane = self.services.system.lane(&execution.namespace, &execution.lane).await?;
+        let lane = self.shared.system.lane(&execution.namespace, &execution.lane).await?;
         Ok(lane.filter(|lane| !lane.admits_claims()))
     }
 
