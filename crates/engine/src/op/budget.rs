@@ -201,10 +201,9 @@ impl Services {
     ) -> Result<BudgetStatus> {
         let namespace = caller.namespace(namespace)?;
         let partition = self.transactor.partitions().budget_partition(&namespace, name);
-        let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, name)).await;
+        let key = Budget::key_of(&namespace, name);
         let verb = ChangeBudget { namespace: &namespace, name, change };
-        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
         self.scheduler.release_parked(&namespace, Gate::Budget(name), opened).await;
         Ok(status)
     }

@@ -90,9 +90,8 @@ impl Handle<UpdateProvider> for Services {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
-        let _turn = self.transactor.locks().take(partition, key.clone()).await;
         let verb = ChangeProvider { key, name: &args.name, change: args.change() };
-        self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await
+        self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await
     }
 }
 

@@ -97,10 +97,9 @@ impl Handle<UpdateQuota> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateQuotaArgs) -> Result<QuotaStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
-        let turn = self.transactor.locks().take(partition, QuotaPolicy::key_of(&namespace, &args.name)).await;
+        let key = QuotaPolicy::key_of(&namespace, &args.name);
         let verb = ChangeQuota { namespace: &namespace, args: &args };
-        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
         self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), opened).await;
         Ok(status)
     }

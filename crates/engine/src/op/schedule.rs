@@ -15,6 +15,7 @@ use ff_core::{Code, CommandId, Family, Indexed, Partition, Result, ScheduleId, t
 use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::locks::Turn;
 use crate::named_documents::{no_such, page};
 use crate::op::Handle;
 use crate::schedule::Runs;
@@ -50,6 +51,11 @@ impl Services {
         let namespace = caller.namespace(namespace)?;
         let partition = self.transactor.partitions().schedule_partition(&namespace, name);
         Ok(Place { namespace, name: name.to_owned(), partition, caller: caller.clone() })
+    }
+
+    /// Waits for its turn at a schedule.
+    async fn turn_at(&self, place: &Place) -> Turn<'_> {
+        self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await
     }
 
     /// A schedule as people see it, with the states of its runs.
@@ -158,8 +164,7 @@ impl Handle<UpdateSchedule> for Services {
         let change = Change(&place, |schedule: &mut Schedule, now| {
             schedule.update(definition.clone(), template.clone(), args.expected_revision, now).map(|()| true)
         });
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
@@ -170,8 +175,7 @@ impl Handle<PauseSchedule> for Services {
         let identity = self.transactor.identity::<PauseSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.pause(note, by, now));
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
@@ -182,8 +186,7 @@ impl Handle<ResumeSchedule> for Services {
         let identity = self.transactor.identity::<ResumeSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.resume(note, by, now));
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
@@ -208,8 +211,7 @@ impl Handle<TriggerSchedule> for Services {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<TriggerSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor
             .transact_once(
                 place.partition,
@@ -255,8 +257,7 @@ impl Handle<BackfillSchedule> for Services {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<BackfillSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &Refill { place: &place, args: &args, id }).await
     }
 }
@@ -283,8 +284,7 @@ impl Handle<DeleteSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: DeleteScheduleArgs) -> Result<DeleteScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<DeleteSchedule>(caller, &args, None);
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &Delete { place: &place }).await
     }
 }

@@ -274,6 +274,18 @@ impl Transactor {
         Err(Error::of(Code::Contention).retry_after(100))
     }
 
+    /// Runs a command on a hot document when no other task of this engine works on that document, so that commits of
+    /// one engine do not conflict with each other there.
+    pub(crate) async fn transact_in_turn<C: Command>(
+        &self,
+        partition: Partition,
+        hot_document: Key,
+        verb: &C,
+    ) -> Result<C::Outcome> {
+        let _turn = self.locks().take(partition, hot_document).await;
+        self.transact(partition, self.fresh_command(), verb).await
+    }
+
     /// Whether documents changed while a command read them one after the other. They may then contradict each other
     /// although each is sound. The guards of a commit would find that, but a refusal has no commit.
     async fn is_torn(&self, tx: &Tx<'_>) -> Result<bool> {
