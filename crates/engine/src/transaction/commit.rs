@@ -33,13 +33,36 @@ const RESEND_MAX_MS: i64 = 8_000;
 const BACKOFF_MS: i64 = 1;
 
 impl Tx<'_> {
-    /// Puts the batch together: guards, puts, index differences, leases, hints.
+    /// Puts the batch together: guards, puts and deletes, index differences, leases, hints.
     fn into_batch(mut self) -> Prepared {
-        let mut marked = Vec::new();
-        let mut admission = Vec::new();
-        let mut due = None;
-        // The version guards come first: when an applied batch is sent again, it must meet its own command id there,
-        // before a guard that later changes have broken.
+        self.guard_versions();
+        let mut consequences = Consequences::default();
+        for (key, staged) in std::mem::take(&mut self.staged) {
+            self.add_document(key, staged, &mut consequences);
+        }
+        let due = consequences.due.into_iter().chain(self.lease_ends()).min();
+        let items = self.add_hint();
+        Prepared {
+            partition: self.partition,
+            command: self.command,
+            items,
+            executions: self.executions,
+            released: self.released,
+            following: self.following,
+            events: self.events,
+            repairs: self.repairs,
+            leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
+            due,
+            batch: self.batch,
+            marked: consequences.marked,
+            admission: consequences.admission,
+        }
+    }
+
+    /// Guards the versions of the documents that the batch writes, and of those that it relies on. These guards come
+    /// before all others: when an applied batch is sent again, it must meet its own command id there, before a guard
+    /// that later changes have broken.
+    fn guard_versions(&mut self) {
         let guarded = self.known.iter().filter(|(key, known)| known.pinned || self.staged.contains_key(*key));
         let mut guards: Vec<Guard> = guarded
             .map(|(key, known)| match known.version {
@@ -49,84 +72,86 @@ impl Tx<'_> {
             .collect();
         guards.append(&mut self.batch.guards);
         self.batch.guards = guards;
-        for (key, staged) in std::mem::take(&mut self.staged) {
-            let before = self.known.remove(&key);
-            let before = before.map_or_else(Vec::new, |known| known.entries);
-            let member = Due::Lease.member(&key);
-            let (after, lease) = match staged {
-                Staged::Put { body, fence, lease, entries, expires_at } => {
-                    if AdmissionCache::keeps(&key) {
-                        admission.push((key.clone(), Some(body.clone())));
-                    }
-                    self.batch.puts.push(Put { key: key.clone(), body, fence, expires_at });
-                    (entries, lease)
-                }
-                Staged::Delete => {
-                    if AdmissionCache::keeps(&key) {
-                        admission.push((key.clone(), None));
-                    }
-                    self.batch.deletes.push(key.clone());
-                    // The lease is deleted with the document; only its entry is left to remove.
-                    (Vec::new(), None)
-                }
-            };
-            let deleted = self.batch.deletes.last() == Some(&key);
-            let (set, removed) = index::difference(before, after);
-            let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
-            for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
-                if entry.index == index::due() {
-                    due = earlier(due, entry.score);
-                }
-                self.note_entry(&key, &entry, &mut marked);
-                self.batch.entries.push(EntryChange::Set {
-                    index: entry.index,
-                    member: entry.member,
-                    score: entry.score,
-                });
+    }
+
+    /// Adds a document that is saved or deleted, with the change of its index entries and of its lease.
+    fn add_document(&mut self, key: Key, staged: Staged, consequences: &mut Consequences) {
+        let before = self.known.remove(&key).map_or_else(Vec::new, |known| known.entries);
+        let deleted = matches!(staged, Staged::Delete);
+        let (body, after, lease) = match staged {
+            Staged::Put { body, fence, lease, entries, expires_at } => {
+                self.batch.puts.push(Put { key: key.clone(), body: body.clone(), fence, expires_at });
+                (Some(body), entries, lease)
             }
-            let kept = |entry: &Entry| planted(Bug::IndexNotUpdated) && entry.index != index::due();
-            for entry in removed.into_iter().filter(|entry| deleted || !(is_lease(entry) || kept(entry))) {
-                self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+            Staged::Delete => {
+                self.batch.deletes.push(key.clone());
+                // The lease is deleted with the document; only its entry is left to remove.
+                (None, Vec::new(), None)
             }
-            if let Some(ttl_ms) = lease {
-                if let Some(ttl_ms) = ttl_ms
-                    && is_timed(&key)
-                    && self.transactor.announce_due(self.partition, self.now + ttl_ms)
-                {
-                    self.items.push(Item::Due(self.now + ttl_ms));
-                }
-                self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
-            }
-            if self.partition == Partition::SYSTEM {
-                self.items.push(Item::System(key));
-            }
+        };
+        if AdmissionCache::keeps(&key) {
+            consequences.admission.push((key.clone(), body));
         }
-        due = self
-            .batch
-            .leases
-            .iter()
-            .filter(|lease| is_timed(&lease.key))
-            .filter_map(|lease| lease.ttl_ms)
-            .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
+        self.add_entries(&key, (before, after), deleted, consequences);
+        if let Some(ttl_ms) = lease {
+            self.add_lease(&key, ttl_ms);
+        }
+        if self.partition == Partition::SYSTEM {
+            self.items.push(Item::System(key));
+        }
+    }
+
+    /// Adds the difference between the index entries of a document before and after. The entry of a lease that lives on
+    /// is left to [`LeaseChange`], because only the store knows when the lease ends.
+    fn add_entries(
+        &mut self,
+        key: &Key,
+        (before, after): (Vec<Entry>, Vec<Entry>),
+        deleted: bool,
+        consequences: &mut Consequences,
+    ) {
+        let lease = Due::Lease.member(key);
+        let is_lease = |entry: &Entry| entry.member == lease && entry.index == index::due();
+        let (set, removed) = index::difference(before, after);
+        for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
+            if entry.index == index::due() {
+                consequences.due = earlier(consequences.due, entry.score);
+            }
+            self.note_entry(key, &entry, &mut consequences.marked);
+            let Entry { index, member, score } = entry;
+            self.batch.entries.push(EntryChange::Set { index, member, score });
+        }
+        let kept = |entry: &Entry| planted(Bug::IndexNotUpdated) && entry.index != index::due();
+        for entry in removed.into_iter().filter(|entry| deleted || !(is_lease(entry) || kept(entry))) {
+            self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
+        }
+    }
+
+    /// Adds a lease that begins, or with `None` one that ends.
+    fn add_lease(&mut self, key: &Key, ttl_ms: Option<i64>) {
+        if let Some(ttl_ms) = ttl_ms
+            && is_timed(key)
+            && self.transactor.announce_due(self.partition, self.now + ttl_ms)
+        {
+            self.items.push(Item::Due(self.now + ttl_ms));
+        }
+        let member = Due::Lease.member(key);
+        self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
+    }
+
+    /// The instants at which leases of the batch end, as far as this try knows the store's time.
+    fn lease_ends(&self) -> impl Iterator<Item = i64> {
+        let timed = self.batch.leases.iter().filter(|lease| is_timed(&lease.key));
+        timed.filter_map(|lease| lease.ttl_ms).map(|ttl_ms| self.now + ttl_ms)
+    }
+
+    /// Adds the hint that tells other engines of the commit, and returns what it says.
+    fn add_hint(&mut self) -> Vec<Item> {
         let message = Message { origin: self.transactor.origin(), items: std::mem::take(&mut self.items) };
         if !message.items.is_empty() {
             self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
         }
-        Prepared {
-            partition: self.partition,
-            command: self.command,
-            items: message.items,
-            executions: self.executions,
-            released: self.released,
-            following: self.following,
-            events: self.events,
-            repairs: self.repairs,
-            leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
-            batch: self.batch,
-            marked,
-            admission,
-            due,
-        }
+        message.items
     }
 
     /// Adds a hint for an entry that a task or a claim may wait for.
@@ -144,6 +169,14 @@ impl Tx<'_> {
             marked.push(key.clone());
         }
     }
+}
+
+/// The consequences of a batch that follow from its documents.
+#[derive(Default)]
+struct Consequences {
+    marked: Vec<Key>,
+    admission: Vec<(Key, Option<Bytes>)>,
+    due: Option<i64>,
 }
 
 /// A batch ready to be sent, and what to do once it was applied.
@@ -346,29 +379,21 @@ impl Transactor {
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
             let committing = self.commit_batches(partition, Arc::clone(&batches));
-            let committed = if sent_before {
+            let committed = match sent_before {
                 // The outcome of an earlier try is unknown anyway, so a further one is not waited for beyond the limit.
-                let left = (give_up_at - self.env().now_ms()).max(1);
-                let late = || Err(StoreError::Unknown("the store does not answer".into()));
-                env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
-            } else {
-                committing.await
+                true => {
+                    let left = (give_up_at - self.env().now_ms()).max(1);
+                    let late = || Err(StoreError::Unknown("the store does not answer".into()));
+                    env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
+                }
+                false => committing.await,
             };
             let resend = if self.env().now_ms() < give_up_at { resend } else { RESENDS_MAX };
             match committed {
                 Ok(outcomes) => {
                     self.metrics().commit(self.env().now_us() - started);
-                    let mut conflicts = Vec::with_capacity(outcomes.len());
-                    for (one, outcome) in prepared.into_iter().zip(outcomes) {
-                        let applied_before = sent_before && is_own(&one, &outcome);
-                        let unseen_at = match applied_before {
-                            true => self.applied_unseen_at(&one, first_sent_at).await,
-                            false => first_sent_at,
-                        };
-                        let earlier_try = sent_before.then_some(unseen_at);
-                        conflicts.push(self.settle_outcome(one, outcome, started, earlier_try));
-                    }
-                    return Ok(conflicts);
+                    let earlier_try = sent_before.then_some(first_sent_at);
+                    return Ok(self.settle_all(prepared, outcomes, started, earlier_try).await);
                 }
                 Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
                     if let Some(suppressed) = self.may_log("a commit's reply was lost") {
@@ -392,6 +417,27 @@ impl Transactor {
             }
         }
         Err(Error::of(Code::Unavailable).retry_after(1_000))
+    }
+
+    /// The outcomes of batches, of which an earlier try may have been applied, no earlier than at `earlier_try`.
+    async fn settle_all(
+        &self,
+        prepared: Vec<Prepared>,
+        outcomes: Vec<Outcome>,
+        sent_us: i64,
+        earlier_try: Option<i64>,
+    ) -> Vec<std::result::Result<i64, NotApplied>> {
+        let mut settled = Vec::with_capacity(outcomes.len());
+        for (one, outcome) in prepared.into_iter().zip(outcomes) {
+            let earlier_try = match earlier_try {
+                Some(first_sent_at) if is_own(&one, &outcome) => {
+                    Some(self.applied_unseen_at(&one, first_sent_at).await)
+                }
+                earlier_try => earlier_try,
+            };
+            settled.push(self.settle_outcome(one, outcome, sent_us, earlier_try));
+        }
+        settled
     }
 
     /// Sends prepared batches of one partition in one call, once. For callers to which a conflict is an answer like any

@@ -89,6 +89,16 @@ pub(crate) struct Wanted {
     pub(crate) patient: bool,
 }
 
+/// Why picking from a lane ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneEnd {
+    /// Enough is picked, or nothing more is known in the lane.
+    Reached,
+    /// Everything picked is at least as good as the work that is yet to be read. Reading first would only bring the same
+    /// head again if more is wanted than one read returns.
+    ReadLater,
+}
+
 /// Something to read from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -322,47 +332,9 @@ impl Ready {
                 self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
             let before = (pick.candidates.len(), pick.reads.len());
-            while pick.candidates.len() < wanted.count {
-                let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
-                let Some(lane) = lane.awaited() else { break };
-                let contended = now < lane.contended_until;
-                let best = match contended {
-                    true => lane.near(&criteria.skills, patient, &self.ranks),
-                    false => lane.best(&criteria.skills, patient),
-                };
-                let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
-                let Some(queue) = self.queues.get_mut(&id) else { break };
-                let unread = unread || matches!(queue.head(), Some((_, true)));
-                if unread && !self.outages.contains_key(&id.partition) {
-                    if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
-                        // Everything picked is at least as good as the work that is yet to be read. Reading first would
-                        // only bring the same head again if more is wanted than one read returns.
-                        return pick;
-                    } else if pick.room(wanted) == 0 {
-                        break;
-                    } else if queue.suspect {
-                        pick.suspects.push(Read::Head(id.clone()));
-                    } else {
-                        pick.reads.push(Read::Head(id.clone()));
-                    }
-                    queue.begin_fetch(now);
-                    self.relist(&id);
-                    continue;
-                }
-                let spread = contended && self.ranks.of(id.partition) > 0;
-                let Some(candidate) = queue.take(if spread { self.spread } else { 0 }) else { break };
-                self.spread = self.spread.wrapping_add(u64::from(spread));
-                queue.used_at = now;
-                let gated = !queue.name.gate.is_empty() && !self.gates.are_all_open();
-                let gate = gated.then(|| (queue.name.namespace.clone(), queue.name.gate.clone()));
-                self.buffered -= 1;
-                self.in_flight.insert(candidate.place());
-                self.charge(&candidate, true);
-                pick.candidates.push(candidate);
-                if let Some(gate) = gate.filter(|gate| self.gates.begin_try(gate)) {
-                    self.relist_gate(&gate);
-                }
-                self.relist(&id);
+            let found = self.pick_in_lane(criteria, (lane, Wanted { patient, ..wanted }), &mut pick, now);
+            if found == LaneEnd::ReadLater {
+                return pick;
             }
             if !patient && before == (pick.candidates.len(), pick.reads.len()) {
                 self.learn_names(criteria, (lane, wanted), &mut pick, now);
@@ -375,6 +347,66 @@ impl Ready {
             }
         }
         pick
+    }
+
+    /// Picks from the queues of one lane, best first, until enough is picked or nothing more is known there.
+    fn pick_in_lane(
+        &mut self,
+        criteria: &Criteria,
+        (name, wanted): (&str, Wanted),
+        pick: &mut Pick,
+        now: i64,
+    ) -> LaneEnd {
+        while pick.candidates.len() < wanted.count {
+            let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(name)) else { break };
+            let Some(lane) = lane.awaited() else { break };
+            let contended = now < lane.contended_until;
+            let best = match contended {
+                true => lane.near(&criteria.skills, wanted.patient, &self.ranks),
+                false => lane.best(&criteria.skills, wanted.patient),
+            };
+            let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
+            let Some(queue) = self.queues.get_mut(&id) else { break };
+            let unread = unread || matches!(queue.head(), Some((_, true)));
+            if unread && !self.outages.contains_key(&id.partition) {
+                if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
+                    return LaneEnd::ReadLater;
+                } else if pick.room(wanted) == 0 {
+                    break;
+                } else if queue.suspect {
+                    pick.suspects.push(Read::Head(id.clone()));
+                } else {
+                    pick.reads.push(Read::Head(id.clone()));
+                }
+                queue.begin_fetch(now);
+                self.relist(&id);
+                continue;
+            }
+            let Some(candidate) = self.take_head(&id, contended, now) else { break };
+            pick.candidates.push(candidate);
+        }
+        LaneEnd::Reached
+    }
+
+    /// Takes the first candidate of a queue and charges its key and its gate with the try. In a lane that several
+    /// engines claim from, engines that are not the first for a partition take candidates further behind, so that they
+    /// do not all try the same one.
+    fn take_head(&mut self, id: &QueueId, contended: bool, now: i64) -> Option<Candidate> {
+        let queue = self.queues.get_mut(id)?;
+        let spread = contended && self.ranks.of(id.partition) > 0;
+        let candidate = queue.take(if spread { self.spread } else { 0 })?;
+        self.spread = self.spread.wrapping_add(u64::from(spread));
+        queue.used_at = now;
+        let gated = !queue.name.gate.is_empty() && !self.gates.are_all_open();
+        let gate = gated.then(|| (queue.name.namespace.clone(), queue.name.gate.clone()));
+        self.buffered -= 1;
+        self.in_flight.insert(candidate.place());
+        self.charge(&candidate, true);
+        if let Some(gate) = gate.filter(|gate| self.gates.begin_try(gate)) {
+            self.relist_gate(&gate);
+        }
+        self.relist(id);
+        Some(candidate)
     }
 
     /// Where the next read of a queue begins; `None` for its head.
