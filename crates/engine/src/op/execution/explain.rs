@@ -200,18 +200,7 @@ impl Services {
         if self.scheduler.ready().is_awaited(execution) {
             return Ok(None);
         }
-        let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
-        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
-        let now = answers.at;
-        let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
-        let mut workers: Vec<Worker> = page
-            .entries
-            .into_iter()
-            .filter_map(|entry| entry.document)
-            .filter(|stored| stored.lease_until > now)
-            .filter_map(|stored| self.transactor.readable::<Worker>(&stored))
-            .filter(|worker| worker.lanes.contains(&execution.lane))
-            .collect();
+        let mut workers = self.live_workers_in_lane(execution).await?;
         let in_lane = workers.len();
         workers.retain(|worker| worker.serves(&execution.kind));
         if workers.is_empty() && in_lane > 0 {
@@ -233,33 +222,52 @@ impl Services {
             );
             return Ok(Some(reason(ReasonCode::PinnedToBuild, message).with("build_id", build)));
         }
-        let nearest = workers
-            .iter()
-            .map(|worker| (required.missing(&worker.capabilities), worker))
-            .min_by_key(|(missing, _)| missing.len());
-        Ok(Some(match nearest {
-            Some((missing, worker)) => {
-                let lacks: Vec<&str> = missing.tokens().collect();
-                let message = format!(
-                    "no live worker has {}; the nearest, {}, lacks {}",
-                    required.route(),
-                    worker.instance_id,
-                    lacks.join(",")
-                );
-                reason(ReasonCode::NoCapableWorker, message)
-                    .with("required", required)
-                    .with("nearest", &worker.instance_id)
-                    .with("missing", &missing)
-            }
-            None if required.is_empty() => {
-                let message = format!("no live worker serves lane {}", execution.lane);
-                reason(ReasonCode::NoWorker, message).with("lane", &execution.lane)
-            }
-            None => {
-                let message = format!("no live worker in lane {} has {}", execution.lane, required.route());
-                reason(ReasonCode::NoCapableWorker, message).with("required", required).with("lane", &execution.lane)
-            }
-        }))
+        Ok(Some(not_capable(execution, &workers)))
+    }
+
+    /// The workers of an execution's lane whose registration has not run out.
+    async fn live_workers_in_lane(&self, execution: &Execution) -> Result<Vec<Worker>> {
+        let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
+        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
+        let now = answers.at;
+        let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
+        let live =
+            page.entries.into_iter().filter_map(|entry| entry.document).filter(|stored| stored.lease_until > now);
+        Ok(live
+            .filter_map(|stored| self.transactor.readable::<Worker>(&stored))
+            .filter(|worker| worker.lanes.contains(&execution.lane))
+            .collect())
+    }
+}
+
+/// That none of these workers has the capabilities that an execution requires, or that there is no worker.
+fn not_capable(execution: &Execution, workers: &[Worker]) -> Reason {
+    let (lane, required) = (&execution.lane, &execution.capabilities);
+    let nearest = workers
+        .iter()
+        .map(|worker| (required.missing(&worker.capabilities), worker))
+        .min_by_key(|(missing, _)| missing.len());
+    match nearest {
+        Some((missing, worker)) => {
+            let lacks: Vec<&str> = missing.tokens().collect();
+            let message = format!(
+                "no live worker has {}; the nearest, {}, lacks {}",
+                required.route(),
+                worker.instance_id,
+                lacks.join(",")
+            );
+            reason(ReasonCode::NoCapableWorker, message)
+                .with("required", required)
+                .with("nearest", &worker.instance_id)
+                .with("missing", &missing)
+        }
+        None if required.is_empty() => {
+            reason(ReasonCode::NoWorker, format!("no live worker serves lane {lane}")).with("lane", lane)
+        }
+        None => {
+            let message = format!("no live worker in lane {lane} has {}", required.route());
+            reason(ReasonCode::NoCapableWorker, message).with("required", required).with("lane", lane)
+        }
     }
 }
 
