@@ -2,14 +2,12 @@
 
 use crate::support::Harness;
 use ff_core::journal::{Journal, StepKind, StepState, StepView};
-use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, ContinueAsNew, CreateExecution,
-    CreatePendingWaitpoint, Delay, DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps, Operation, Park,
-    RecordSteps, ReplayExecution, ResumeExecution, Suspend, WaitChildren,
+    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, ContinueAsNew, Delay, Fail, GetState, ListSteps,
+    Operation, RecordSteps, ReplayExecution, Suspend, WaitChildren,
 };
-use ff_core::{Code, PublicState, SignalOutcome, limits};
+use ff_core::{Code, PublicState, limits};
 use ff_engine::{Engine, Serves};
 use serde_json::{Value, json};
 

@@ -2,16 +2,14 @@
 
 use crate::journal::{done, record};
 use crate::support::Harness;
-use ff_core::journal::{Journal, StepKind, StepState, StepView};
+use ff_core::journal::{StepState, StepView};
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, CancelExecution, Claim, ClaimFromGrant, Complete, ContinueAsNew, CreateExecution,
-    CreatePendingWaitpoint, Delay, DeliverSignal, Fail, GetState, ListPendingWaitpoints, ListSteps, Operation, Park,
-    RecordSteps, ReplayExecution, ResumeExecution, Suspend, WaitChildren,
+    CancelExecution, Complete, ContinueAsNew, CreateExecution, CreatePendingWaitpoint, DeliverSignal, Fail,
+    ListPendingWaitpoints, ListSteps, Park, ReplayExecution, ResumeExecution, WaitChildren,
 };
 use ff_core::{Code, PublicState, SignalOutcome, limits};
-use ff_engine::{Engine, Serves};
 use serde_json::{Value, json};
 
 fn park(task: &Task, first: u64, waits: Value) -> Value {
