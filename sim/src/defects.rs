@@ -7,7 +7,7 @@ use ff_core::index::kind;
 use ff_core::planted::{Bug, planted};
 use ff_core::{Key, Partition};
 use ff_store::{
-    Answer, Answers, Applied, Batch, EntryChange, Guard, Outcome, Put, Result, Store, StoreError, StoredDocument,
+    Answer, Answers, AppliedBatch, Batch, EntryChange, Guard, Outcome, Put, Result, Store, StoreError, StoredDocument,
 };
 
 use crate::newer;
@@ -59,7 +59,7 @@ pub(crate) async fn commit(world: &World, partition: Partition, mut batch: Batch
     }
     if !batch.puts.is_empty() && spoils(Bug::WriteForgotten) {
         let at = world.store.now_in(partition);
-        return Ok(vec![Outcome::Applied(Applied { at, sequences: vec![1; batch.appends.len()] })]);
+        return Ok(vec![Outcome::Applied(AppliedBatch { at, sequences: vec![1; batch.appends.len()] })]);
     }
     if !batch.puts.is_empty() && !batch.entries.is_empty() && spoils(Bug::HalfApplied) {
         let half = Batch { entries: Vec::new(), appends: Vec::new(), hints: Vec::new(), leases: Vec::new(), ..batch };

@@ -4,8 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use crate::encoding::{Blob, Document};
 use crate::error::{Error, Result};
 use crate::gate::{Defined, Parked, definition_conflict};
@@ -13,160 +11,30 @@ use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::partition::digest16;
 use crate::usage::ReportUsageResult;
-use crate::{document, limits, text, vocabulary};
+use crate::{document, limits, text};
 
 mod breach;
 mod calendar;
+mod definition;
 mod estimate;
 mod path;
 mod question;
 mod rolling;
 mod spend;
+mod status;
 mod template;
 
 pub use breach::Breaches;
 pub use calendar::{CalendarUnit, CalendarWindow};
+pub use definition::{BudgetChange, BudgetDefinition, Enforcement, HardAction, Limits, SoftAction};
 pub use path::{Path, Reserve, ReserveRequest, Settled, charged_together, names_to, parent_of, root_of};
 pub use question::{BudgetAnswer, BudgetQuestion, BudgetQuestionView};
 pub use rolling::WindowPart;
 pub use spend::{Amounts, ClosedWindow, SpendRefusal, Standing};
+pub use status::BudgetStatus;
 pub use template::{BudgetTemplate, segment_of};
 
-vocabulary! {
-    /// Whether limits bind.
-    pub enum Enforcement {
-        /// Usage past a hard limit is not counted, and admission is refused.
-        Enforce "enforce",
-        /// Everything is counted and nothing refused; breaches are reported.
-        Observe "observe",
-    }
-}
-
-vocabulary! {
-    /// What happens to work whose budget is at a hard limit.
-    pub enum HardAction {
-        /// It waits for a reset or a raised limit.
-        Block "block",
-        /// It fails.
-        Fail "fail",
-        /// It is suspended.
-        Suspend "suspend",
-        /// It is suspended until a person grants more, raises the limit, or says no: one question for all that wait.
-        Ask "ask",
-    }
-}
-
-vocabulary! {
-    /// What a report past a soft limit is answered with.
-    pub enum SoftAction {
-        /// `soft_breach`.
-        Warn "warn",
-        /// `ok`; the breach is only counted.
-        None "none",
-    }
-}
-
-document! {
-    /// The limits of one dimension; 0 is none.
-    pub api struct Limits {
-        /// Usage never passes this one.
-        "h" hard: i64,
-        /// Usage past this one is worth a warning.
-        "s" soft: i64,
-    }
-}
-
-document! {
-    /// The definition of a budget, as its creator wrote it.
-    pub api struct BudgetDefinition {
-        /// The kind of thing the budget is for (`team`, `user`, `flow`); free text, may be empty.
-        "t" scope_type: String,
-        /// Which one of them; may be empty.
-        "i" scope_id: String,
-        /// The dimensions that usage is reported in, with their limits.
-        "d" dimensions: BTreeMap<String, Limits>,
-        /// Whether limits bind.
-        "e" enforcement: Enforcement = Enforcement::Enforce,
-        /// What happens at a hard limit.
-        "h" on_hard: HardAction = HardAction::Block,
-        /// What happens past a soft limit.
-        "s" on_soft: SoftAction = SoftAction::Warn,
-        /// Usage returns to nothing this often; 0 is never.
-        "r" reset_interval_ms: i64,
-        /// Usage returns to nothing with each day or month of the calendar; instead of an interval.
-        "c" calendar: Option<CalendarWindow>,
-        /// Usage counts for so long after it was spent and leaves bit by bit; 0: it does not. Instead of an interval.
-        "w" rolling_ms: i64,
-        /// A child of its own for each value of a tag, as `tag:customer`. A charge of an execution that names this budget and
-        /// has the tag counts in the child as well.
-        "p" per: Option<String>,
-        /// The definition that those children are made with, by their first use.
-        "k" template: Option<BudgetTemplate>,
-    }
-}
-
-impl BudgetDefinition {
-    /// Refuses values that are out of bounds, and names the field.
-    pub fn validate(&self) -> Result<()> {
-        text::optional_label("scope_type", &self.scope_type)?;
-        text::optional_label("scope_id", &self.scope_id)?;
-        if self.reset_interval_ms != 0 {
-            let range = limits::BUDGET_RESET_MIN_MS..=limits::DURATION_MAX_MS;
-            text::within("reset_interval_ms", self.reset_interval_ms, range)?;
-        }
-        if let Some(calendar) = &self.calendar {
-            calendar.validate()?;
-            if self.reset_interval_ms != 0 {
-                return Err(Error::invalid("calendar", "and reset_interval_ms exclude each other"));
-            }
-        }
-        if self.rolling_ms != 0 {
-            text::within("rolling_ms", self.rolling_ms, limits::BUDGET_RESET_MIN_MS..=limits::DURATION_MAX_MS)?;
-            if self.reset_interval_ms != 0 || self.calendar.is_some() {
-                return Err(Error::invalid("rolling_ms", "excludes reset_interval_ms and calendar"));
-            }
-        }
-        self.validate_template()?;
-        validate_dimensions(&self.dimensions)
-    }
-}
-
-fn validate_dimensions(dimensions: &BTreeMap<String, Limits>) -> Result<()> {
-    if dimensions.is_empty() {
-        return Err(Error::invalid("dimensions", "must name at least one dimension").with("problem", "empty"));
-    }
-    if dimensions.len() > limits::BUDGET_DIMENSIONS_MAX {
-        return Err(text::too_many("dimensions", dimensions.len(), limits::BUDGET_DIMENSIONS_MAX));
-    }
-    for (dimension, Limits { hard, soft, .. }) in dimensions {
-        text::name("dimensions", dimension)?;
-        text::within(&format!("dimensions.{dimension}.hard"), *hard, 0..=limits::USAGE_MAX)?;
-        let highest = if *hard == 0 { limits::USAGE_MAX } else { *hard };
-        text::within(&format!("dimensions.{dimension}.soft"), *soft, 0..=highest)?;
-    }
-    Ok(())
-}
-
-/// A change of a budget's definition; absent fields stay as they are.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BudgetChange {
-    /// The limits of the dimensions named; others stay.
-    pub dimensions: BTreeMap<String, Limits>,
-    /// Whether limits bind.
-    pub enforcement: Option<Enforcement>,
-    /// What happens at a hard limit.
-    pub on_hard: Option<HardAction>,
-    /// What happens past a soft limit.
-    pub on_soft: Option<SoftAction>,
-    /// Usage returns to nothing this often; 0 is never.
-    pub reset_interval_ms: Option<i64>,
-    /// Usage returns to nothing with each day or month, instead of an interval.
-    pub calendar: Option<CalendarWindow>,
-    /// Usage counts for so long, instead of an interval; 0 is for ever.
-    pub rolling_ms: Option<i64>,
-    /// The definition of its children by tag; those that no person has changed follow it.
-    pub template: Option<BudgetTemplate>,
-}
+use definition::{definition_digest, validate_dimensions};
 
 /// Why a budget refuses admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -532,39 +400,6 @@ impl Budget {
         self.usage.get(dimension).copied().unwrap_or(0)
     }
 
-    /// The view of the budget at an instant.
-    pub fn status(&self, now: i64) -> BudgetStatus {
-        if self.is_rolling() {
-            let mut rolled = self.clone();
-            if rolled.roll(now) {
-                return rolled.status(now);
-            }
-        }
-        let some = |at: i64| (at != 0).then_some(at);
-        BudgetStatus {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            definition: self.definition.clone(),
-            usage: self.definition.dimensions.keys().map(|name| (name.clone(), self.used(name))).collect(),
-            exhausted: self.used_up().map(str::to_owned).collect(),
-            breach_count: self.breach_count,
-            soft_breach_count: self.soft_breach_count,
-            last_breach_at: some(self.last_breach_at),
-            last_breach_dimension: some(self.last_breach_at).map(|_| self.last_breach_dimension.clone()),
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-            next_reset_at: some(self.next_reset_at),
-            refused_count: self.refused_count,
-            window_began_at: self.window(),
-            standing: self.definition.dimensions.keys().map(|name| (name.clone(), self.standing(name, now))).collect(),
-            granted: self.granted.clone(),
-            question: self.question_view(),
-            declined: self.declined,
-            previous_window: (self.previous.ended_at != 0).then(|| self.previous.clone()),
-            from_template: self.from_template,
-        }
-    }
-
     /// Dimensions that were exhausted by a refused report or stand at their hard limit.
     fn used_up(&self) -> impl Iterator<Item = &str> {
         let used_up = |name: &&String| {
@@ -645,64 +480,6 @@ impl Budget {
 fn sum_too_large(field: &str) -> Error {
     let detail = format!("would bring the sum past {}; reset the budget first", limits::SCORE_MAX);
     Error::invalid(field, detail).with("problem", "out_of_range")
-}
-
-fn definition_digest(definition: &BudgetDefinition) -> [u8; 16] {
-    let bytes = rmp_serde::to_vec(definition).expect("definitions hold only types that msgpack can express");
-    digest16(&[&bytes])
-}
-
-/// A budget as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct BudgetStatus {
-    /// The namespace it belongs to.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its limits and what happens at them.
-    pub definition: BudgetDefinition,
-    /// The usage since the last reset, for every dimension.
-    pub usage: BTreeMap<String, i64>,
-    /// Dimensions that are used up.
-    pub exhausted: Vec<String>,
-    /// Reports that met a hard limit, ever.
-    pub breach_count: u64,
-    /// Reports that left usage past a soft limit, ever.
-    pub soft_breach_count: u64,
-    /// When a hard limit was last met.
-    pub last_breach_at: Option<i64>,
-    /// In which dimension.
-    pub last_breach_dimension: Option<String>,
-    /// When it was created.
-    pub created_at: i64,
-    /// When it last changed.
-    pub updated_at: i64,
-    /// When usage returns to nothing by itself.
-    pub next_reset_at: Option<i64>,
-    /// Reservations that were refused, ever.
-    #[serde(default)]
-    pub refused_count: u64,
-    /// When the present window began: with the budget, or with its last reset.
-    #[serde(default)]
-    pub window_began_at: i64,
-    /// The amounts used, held and left, for every dimension, with a forecast.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub standing: BTreeMap<String, Standing>,
-    /// The amounts a person granted on top of the hard limits, in this window only.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub granted: Amounts,
-    /// The open question for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<BudgetQuestionView>,
-    /// A person said no, and the question is not asked again in this window.
-    #[serde(default)]
-    pub declined: bool,
-    /// The window before this one, with what was settled in it since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous_window: Option<ClosedWindow>,
-    /// It was made by its first use: it follows the template of the budget above it, and leaves when it is idle and empty.
-    #[serde(default)]
-    pub from_template: bool,
 }
 
 #[cfg(test)]

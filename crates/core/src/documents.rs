@@ -20,7 +20,7 @@ pub fn index_entries(key: &Key, body: &[u8], lease_until: i64) -> Result<Option<
         kind::FLOW => of::<crate::flow::Flow>,
         kind::EDGE => of::<crate::edge::Edge>,
         kind::WAITPOINT => of::<crate::waitpoint::Waitpoint>,
-        kind::SIGNAL => of::<crate::signal::Signal>,
+        kind::SIGNAL => of::<crate::signal::AcceptedSignal>,
         kind::BUDGET => of::<crate::budget::Budget>,
         kind::QUOTA => of::<crate::quota::QuotaPolicy>,
         kind::SCHEDULE => of::<crate::schedule::Schedule>,

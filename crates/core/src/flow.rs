@@ -1,13 +1,15 @@
 //! A flow: a graph of executions that live in its partition. The document changes only with the graph, a cancellation
 //! and the end; the states of its members are counted from their index.
 
+mod cancellation;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, Document};
 use crate::error::{Code, Error, Result};
-use crate::id::{ExecutionId, FlowId};
+use crate::id::FlowId;
 use crate::index::{self, Due, Indexed, kind};
 use crate::key::{Entry, Key};
 use crate::limits;
@@ -15,6 +17,8 @@ use crate::planted::{Bug, planted};
 use crate::schedule::{RunEnd, ScheduledRun};
 use crate::state::PublicState;
 use crate::text::{self, Tags};
+
+pub use cancellation::{CancelFailure, CancelFlowPolicy, CancelFlowResult, FlowCancellation};
 
 crate::vocabulary! {
     /// The one word people see of a flow.
@@ -96,48 +100,6 @@ impl FromIterator<(PublicState, u64)> for MemberCounts {
             *sums.entry(state).or_default() += count;
         }
         Self(sums)
-    }
-}
-
-crate::vocabulary! {
-    /// The effect of a flow's cancellation on its members.
-    #[derive(Default)]
-    pub enum CancelFlowPolicy {
-        /// Cancels every member that has not ended.
-        #[default]
-        CancelAll "cancel_all",
-        /// Cancels the members that have not started.
-        CancelPending "cancel_pending",
-        /// Leaves running members alone; nothing new starts.
-        FlowOnly "flow_only",
-    }
-}
-
-crate::document! {
-    /// Why and how a flow was cancelled.
-    pub struct FlowCancellation {
-        /// Its effect on the members.
-        "p" policy: CancelFlowPolicy,
-        /// The reason, for people.
-        "r" reason: String,
-        /// When it was cancelled.
-        "a" at: i64,
-        /// Whether members still have to be told.
-        "o" outstanding: bool,
-        /// The members that it paused were kept for the retention and are being cancelled now.
-        "l" lapsed: bool,
-    }
-}
-
-impl FlowCancellation {
-    /// Its effect on members now.
-    pub fn policy_now(&self) -> CancelFlowPolicy {
-        if self.lapsed { CancelFlowPolicy::CancelPending } else { self.policy }
-    }
-
-    /// Whether it ends members that have not started; otherwise it pauses them.
-    pub fn ends_unstarted(&self) -> bool {
-        matches!(self.policy_now(), CancelFlowPolicy::CancelAll | CancelFlowPolicy::CancelPending)
     }
 }
 
@@ -539,61 +501,6 @@ impl Flow {
         Ok(ended)
     }
 }
-
-/// A member that could not be cancelled with its flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct CancelFailure {
-    /// The member.
-    pub execution_id: ExecutionId,
-    /// The refusal.
-    pub error: Error,
-}
-
-/// The answer to the cancellation of a flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
-pub enum CancelFlowResult {
-    /// Nothing starts any more; members follow.
-    CancellationScheduled {
-        /// Its effect on the members.
-        policy: CancelFlowPolicy,
-        /// How many members the flow has.
-        member_count: u32,
-        /// The first of those that are cancelled.
-        members: Vec<ExecutionId>,
-    },
-    /// Every member was told.
-    Cancelled {
-        /// Its effect on the members.
-        policy: CancelFlowPolicy,
-        /// The first of those that were cancelled.
-        members: Vec<ExecutionId>,
-        /// Members that could not be cancelled.
-        failed: Vec<CancelFailure>,
-    },
-    /// It had ended before this call, which changed nothing.
-    AlreadyTerminal {
-        /// The state it ended in.
-        state: FlowState,
-        /// The effect of its cancellation on the members, if it was cancelled.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        policy: Option<CancelFlowPolicy>,
-        /// Why it was cancelled, if it was.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-        /// How many members it has.
-        member_count: u32,
-        /// A page of them, in the order of their creation.
-        members: Vec<ExecutionId>,
-        /// Where the next page begins, if there is one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        next_cursor: Option<String>,
-    },
-    /// A variant of a newer server.
-    #[serde(skip)]
-    Unknown(crate::newer::Variant),
-}
-crate::newer::open_enum!(CancelFlowResult);
 
 #[cfg(test)]
 mod lives;

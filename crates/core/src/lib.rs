@@ -89,7 +89,7 @@ pub use policy_request::{PolicyRequest, RetryRequest, RoutingRequest, StreamRequ
 pub use quota::{QuotaDecision, QuotaDefinition, QuotaPolicy, QuotaRequest, QuotaStatus};
 pub use schedule::{CatchUp, Overlap, Schedule, ScheduleSpec};
 pub use sharing::{ConcurrencyLimit, KeyHolder, Sharing, SingleKey, SingleUse};
-pub use signal::{NewSignal, Signal, SignalEffect, SignalOutcome, SignalRecord};
+pub use signal::{AcceptedSignal, NewSignal, SignalEffect, SignalOutcome, SignalRecord};
 pub use slot::{Slot, SlotFate};
 pub use state::*;
 pub use stream::{Frame, FrameBound, FrameId, FrameMode, StreamFrame, StreamFrames};

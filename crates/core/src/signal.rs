@@ -108,7 +108,7 @@ impl NewSignal {
 
 crate::document! {
     /// An accepted signal. It lives in its execution's partition.
-    pub struct Signal {
+    pub struct AcceptedSignal {
         /// Its id.
         "i" id: SignalId,
         /// The execution it is for.
@@ -142,12 +142,12 @@ crate::document! {
     }
 }
 
-impl Document for Signal {
+impl Document for AcceptedSignal {
     const KIND: u8 = kind::SIGNAL;
     crate::encoding::compiled_here!();
 }
 
-impl Indexed for Signal {
+impl Indexed for AcceptedSignal {
     fn key(&self) -> Key {
         Self::key_of(&self.id)
     }
@@ -157,7 +157,7 @@ impl Indexed for Signal {
     }
 }
 
-impl Signal {
+impl AcceptedSignal {
     /// Where a signal lives in its partition.
     pub fn key_of(id: &SignalId) -> Key {
         Key::new(kind::SIGNAL, &[id.as_bytes()])
@@ -246,17 +246,17 @@ impl Indexed for SignalRecord {
 
 impl SignalRecord {
     /// A record of what a signal to this waitpoint with this idempotency key did.
-    pub fn new(waitpoint: &WaitpointId, idempotency_key: &str, signal: &Signal) -> Result<Self> {
+    pub fn new(waitpoint: &WaitpointId, idempotency_key: &str, signal: &AcceptedSignal) -> Result<Self> {
         Self::under(Self::digest_of(waitpoint, idempotency_key), idempotency_key, signal)
     }
 
     /// A record for a signal that named no waitpoint. A repeat may mean another one by then, so the key belongs to the
     /// execution.
-    pub fn by_name(idempotency_key: &str, signal: &Signal) -> Result<Self> {
+    pub fn by_name(idempotency_key: &str, signal: &AcceptedSignal) -> Result<Self> {
         Self::under(Self::digest_by_name(&signal.execution, &signal.name, idempotency_key), idempotency_key, signal)
     }
 
-    fn under(digest: [u8; 16], idempotency_key: &str, signal: &Signal) -> Result<Self> {
+    fn under(digest: [u8; 16], idempotency_key: &str, signal: &AcceptedSignal) -> Result<Self> {
         text::label("idempotency_key", idempotency_key)?;
         let (digest, at) = (digest.to_vec().into(), signal.accepted_at);
         Ok(Self { digest, signal: signal.id, effect: signal.effect, at, ..Default::default() })
@@ -353,9 +353,9 @@ mod tests {
     #[test]
     fn a_small_payload_lives_inside_and_a_large_one_beside() {
         let size = limits::INLINE_MAX_BYTES;
-        let (small, beside) = Signal::accept(new(Some(vec![1; size])), SignalEffect::Buffered, 50).unwrap();
+        let (small, beside) = AcceptedSignal::accept(new(Some(vec![1; size])), SignalEffect::Buffered, 50).unwrap();
         assert_eq!((small.payload.as_ref().map(Blob::len), beside, small.has_blob()), (Some(size), None, false));
-        let (large, beside) = Signal::accept(new(Some(vec![1; size + 1])), SignalEffect::Buffered, 50).unwrap();
+        let (large, beside) = AcceptedSignal::accept(new(Some(vec![1; size + 1])), SignalEffect::Buffered, 50).unwrap();
         assert_eq!((large.payload.as_ref(), large.has_blob()), (None, true));
         let resumed = large.into_resume_signal(beside);
         assert_eq!(resumed.payload.map(|payload| payload.len()), Some(size + 1));
@@ -364,9 +364,9 @@ mod tests {
     #[test]
     fn no_payload_is_not_an_empty_payload() {
         for payload in [None, Some(vec![])] {
-            let (signal, beside) = Signal::accept(new(payload.clone()), SignalEffect::NoOp, 50).unwrap();
+            let (signal, beside) = AcceptedSignal::accept(new(payload.clone()), SignalEffect::NoOp, 50).unwrap();
             assert!(beside.is_none() && !signal.has_blob());
-            let stored = Signal::decode(&signal.encode()).unwrap();
+            let stored = AcceptedSignal::decode(&signal.encode()).unwrap();
             assert_eq!(stored, signal);
             assert_eq!(stored.into_resume_signal(None).payload, payload.map(Blob::from));
         }
@@ -393,14 +393,14 @@ mod tests {
             (NewSignal { content_type: bad, ..new(None) }, "content_type"),
             (NewSignal { created_at: Some(-1), ..new(None) }, "created_at"),
         ] {
-            let error = Signal::accept(signal, SignalEffect::NoOp, 1).unwrap_err();
+            let error = AcceptedSignal::accept(signal, SignalEffect::NoOp, 1).unwrap_err();
             assert_eq!(error.details["field"], field, "{error}");
         }
     }
 
     #[test]
     fn a_signal_belongs_to_its_execution() {
-        let (signal, _) = Signal::accept(new(None), SignalEffect::NoOp, 50).unwrap();
+        let (signal, _) = AcceptedSignal::accept(new(None), SignalEffect::NoOp, 50).unwrap();
         let entry = Entry { index: index::execution_parts(Uuid::from_u128(1)), member: signal.key(), score: 50 };
         assert_eq!(signal.index_entries(0), [entry]);
         assert_eq!(new(None).fact(50).source, "4:user:eve");
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_record_is_found_by_its_waitpoint_and_key_alone() {
-        let (signal, _) = Signal::accept(new(None), SignalEffect::AppendedToWaitpoint, 50).unwrap();
+        let (signal, _) = AcceptedSignal::accept(new(None), SignalEffect::AppendedToWaitpoint, 50).unwrap();
         let record = SignalRecord::new(&signal.waitpoint, "once", &signal).unwrap();
         assert_eq!(record.key(), SignalRecord::key_of(&signal.waitpoint, "once"));
         assert_ne!(record.key(), SignalRecord::key_of(&signal.waitpoint, "twice"));

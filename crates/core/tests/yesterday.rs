@@ -75,7 +75,7 @@ fn a_closed_waitpoint() {
 
 #[test]
 fn a_signal_and_its_record() {
-    let (signal, _) = Signal::accept(signal(), SignalEffect::AppendedToWaitpoint, 1_100).unwrap();
+    let (signal, _) = AcceptedSignal::accept(signal(), SignalEffect::AppendedToWaitpoint, 1_100).unwrap();
     check(
         SignalRecord::new(&signal.waitpoint, "once", &signal).unwrap(),
         "AYSha8QQqUWght448Zftq6yx7AtYh6FpxBAAAAAAAAAAAAAAAAAAAAADoWUBoWHNBEw=",

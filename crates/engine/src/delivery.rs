@@ -18,9 +18,9 @@ use crate::caller::Caller;
 use crate::courier::{Courier, Undelivered, Webhook};
 use crate::env::{self, BoxFuture};
 use crate::op::Handle;
-use crate::rooms::Rooms;
 use crate::scheduler::Ask;
 use crate::scheduler::ready::{Criteria, Skills};
+use crate::services::Services;
 
 /// Webhooks that one server sends at the same time.
 const SENDING_MAX: usize = 64;
@@ -40,27 +40,27 @@ const ENDINGS_MAX: u32 = 10;
 
 /// Sends webhooks.
 pub(crate) struct Deliveries {
-    rooms: Rooms,
+    services: Services,
 }
 
 impl Deliveries {
-    pub(crate) fn new(rooms: Rooms) -> Self {
-        Self { rooms }
+    pub(crate) fn new(services: Services) -> Self {
+        Self { services }
     }
 
     /// Sends webhooks of every namespace that has some.
     pub(crate) async fn run(self) {
-        let Some(courier) = self.rooms.transactor.options().courier.clone() else { return };
+        let Some(courier) = self.services.transactor.options().courier.clone() else { return };
         let places = Arc::new(Semaphore::new(SENDING_MAX));
         let mut served = BTreeSet::new();
         let mut serving = FuturesUnordered::new();
         loop {
-            for namespace in self.rooms.services.subscriptions.state.webhook_namespaces() {
+            for namespace in self.services.shared.subscriptions.state.webhook_namespaces() {
                 if served.insert(namespace.clone()) {
                     serving.push(self.deliver_in(namespace, courier.clone(), places.clone()));
                 }
             }
-            let listed = Box::pin(self.rooms.services.subscriptions.state.listed.notified());
+            let listed = Box::pin(self.services.shared.subscriptions.state.listed.notified());
             if serving.is_empty() {
                 listed.await;
             } else if let Either::Right((Some(namespace), _)) = select(listed, serving.next()).await {
@@ -74,7 +74,7 @@ impl Deliveries {
         let mut sending = FuturesUnordered::new();
         let mut claiming: Option<BoxFuture<'_, Result<Vec<Task>>>> = None;
         loop {
-            let wanted = self.rooms.services.subscriptions.state.webhook_namespaces().contains(&namespace);
+            let wanted = self.services.shared.subscriptions.state.webhook_namespaces().contains(&namespace);
             if !wanted && sending.is_empty() {
                 return namespace.clone();
             }
@@ -103,24 +103,24 @@ impl Deliveries {
             match claimed {
                 Ok(tasks) => {
                     if tasks.is_empty() {
-                        self.rooms.services.subscriptions.state.found_nothing(&namespace);
+                        self.services.shared.subscriptions.state.found_nothing(&namespace);
                     }
                     sending.extend(tasks.into_iter().map(|task| self.carry(task, courier.clone(), places.clone())));
                 }
                 Err(error) => {
                     if error.code != Code::ShuttingDown
-                        && let Some(suppressed) = self.rooms.transactor.may_log("deliveries cannot be claimed")
+                        && let Some(suppressed) = self.services.transactor.may_log("deliveries cannot be claimed")
                     {
                         tracing::warn!(%error, suppressed, "deliveries cannot be claimed; trying again soon");
                     }
-                    self.rooms.transactor.env().sleep(RETRY_MS).await;
+                    self.services.transactor.env().sleep(RETRY_MS).await;
                 }
             }
         }
     }
 
     async fn claim_deliveries(&self, namespace: &str, most: usize) -> Result<Vec<Task>> {
-        let mint = || LeaseId::mint(&env::mint(self.rooms.transactor.env(), self.rooms.transactor.now()));
+        let mint = || LeaseId::mint(&env::mint(self.services.transactor.env(), self.services.transactor.now()));
         let ask = Ask {
             criteria: Arc::new(Criteria {
                 namespace: namespace.to_owned(),
@@ -128,7 +128,7 @@ impl Deliveries {
                 skills: Arc::new(Skills::default()),
             }),
             worker_id: OnceLock::new(),
-            instance_id: format!("{DELIVERY_LANE}:{}", self.rooms.transactor.origin()),
+            instance_id: format!("{DELIVERY_LANE}:{}", self.services.transactor.origin()),
             lease_ids: std::iter::repeat_with(mint).take(most).collect(),
             chosen_ids: 0,
             ttl_ms: LEASE_MS,
@@ -136,24 +136,24 @@ impl Deliveries {
             grant_ttl_ms: None,
             gone: Default::default(),
         };
-        self.rooms.transactor.contain("deliveries", self.rooms.claim_own(ask)).await
+        self.services.transactor.contain("deliveries", self.services.claim_own(ask)).await
     }
 
     /// Sends one delivery and tells how that ended.
     async fn carry(&self, task: Task, courier: Arc<dyn Courier>, places: Arc<Semaphore>) {
         let Ok(_place) = places.acquire().await else { return };
-        let ending = match self.rooms.transactor.contain("deliveries", self.try_delivery(&task, courier.as_ref())).await
-        {
-            Ok(ending) => ending,
-            Err(error) => Ending::Failed(Undelivered {
-                reason: format!("the delivery could not be prepared: {error}"),
-                category: "engine",
-                retry_after_ms: None,
-            }),
-        };
+        let ending =
+            match self.services.transactor.contain("deliveries", self.try_delivery(&task, courier.as_ref())).await {
+                Ok(ending) => ending,
+                Err(error) => Ending::Failed(Undelivered {
+                    reason: format!("the delivery could not be prepared: {error}"),
+                    category: "engine",
+                    retry_after_ms: None,
+                }),
+            };
         for _ in 0..ENDINGS_MAX {
             match self.end_delivery(&task, &ending).await {
-                Err(error) if error.code.retryable() => self.rooms.transactor.env().sleep(RETRY_MS).await,
+                Err(error) if error.code.retryable() => self.services.transactor.env().sleep(RETRY_MS).await,
                 Err(error) => {
                     // It was cancelled meanwhile, as a rule.
                     return tracing::debug!(execution = %task.execution_id, %error, "a delivery ended otherwise");
@@ -164,12 +164,12 @@ impl Deliveries {
     }
 
     async fn try_delivery(&self, task: &Task, courier: &dyn Courier) -> Result<Ending> {
-        let (execution, _) = self.rooms.transactor.visible_execution(&Caller::system(), &task.execution_id).await?;
+        let (execution, _) = self.services.transactor.visible_execution(&Caller::system(), &task.execution_id).await?;
         let delivery = execution.delivery.as_ref();
         let delivery =
             delivery.ok_or_else(|| Error::new(Code::Internal, "an execution in this lane is no delivery"))?;
         let key = Subscription::key_of(&execution.namespace, &delivery.name);
-        let found = self.rooms.services.system.system_document::<Subscription>(&key).await?;
+        let found = self.services.shared.system.system_document::<Subscription>(&key).await?;
         let Some(subscription) = found.filter(|one| one.id == delivery.subscription && !one.removing) else {
             return Ok(Ending::Failed(Undelivered {
                 reason: "the subscription was removed".into(),
@@ -185,16 +185,16 @@ impl Deliveries {
         };
         let body = task.input.as_ref().map(|input| input.bytes.clone()).unwrap_or_default();
         let id = task.execution_id.to_string();
-        let timestamp_s = self.rooms.transactor.now_in(task.execution_id.partition()) / 1_000;
+        let timestamp_s = self.services.transactor.now_in(task.execution_id.partition()) / 1_000;
         let signature = signature::sign(&subscription.secret, &id, timestamp_s, &body);
         let headers = vec![
             (signature::ID_HEADER, id),
             (signature::TIMESTAMP_HEADER, timestamp_s.to_string()),
             (signature::SIGNATURE_HEADER, signature),
         ];
-        let began = self.rooms.transactor.env().now_ms();
+        let began = self.services.transactor.env().now_ms();
         Ok(match courier.send(Webhook { url: target.url, headers, body }).await {
-            Ok(status) => Ending::Arrived { status, took_ms: self.rooms.transactor.env().now_ms() - began },
+            Ok(status) => Ending::Arrived { status, took_ms: self.services.transactor.env().now_ms() - began },
             Err(undelivered) => Ending::Failed(undelivered),
         })
     }
@@ -242,9 +242,9 @@ impl Deliveries {
 
     async fn end<O: Operation>(&self, args: O::Args) -> Result<()>
     where
-        Rooms: Handle<O>,
+        Services: Handle<O>,
     {
-        self.rooms.perform::<O>(&Caller::system(), args).await.map(drop)
+        self.services.perform::<O>(&Caller::system(), args).await.map(drop)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ff_core::index::kind;
 use ff_core::planted::{Bug, planted};
 use ff_core::{Indexed, Key, Partition};
-use ff_store::Signal;
+use ff_store::WatchEvent;
 
 use crate::board::Board;
 use crate::hint::{Item, Message};
@@ -17,7 +17,7 @@ use crate::scheduler::ready::{Candidate, QueueId};
 use crate::servers::Servers;
 use crate::subscription::Subscriptions;
 use crate::system::SystemDocuments;
-use crate::transaction::{Applied, Listener, PerhapsApplied, Transactor, fence_of};
+use crate::transaction::{AppliedCommit, Listener, PerhapsApplied, Transactor, fence_of};
 
 /// Tells services what was committed.
 pub(crate) struct Dispatch {
@@ -43,15 +43,15 @@ impl Dispatch {
             self.transactor.store().watch()
         });
         let own = Message::beginning(self.transactor.origin());
-        while let Some(signal) = hints.next().await {
-            match signal {
-                Signal::Hint(hint) if hint.payload.starts_with(&own) => {}
-                Signal::Hint(hint) => {
+        while let Some(event) = hints.next().await {
+            match event {
+                WatchEvent::Hint(hint) if hint.payload.starts_with(&own) => {}
+                WatchEvent::Hint(hint) => {
                     if let Some(message) = Message::decode(&hint.payload) {
                         self.act_on(hint.partition, &message.items);
                     }
                 }
-                Signal::Resync => self.resync(),
+                WatchEvent::Resync => self.resync(),
             }
         }
     }
@@ -113,8 +113,8 @@ impl Dispatch {
 }
 
 impl Listener for Dispatch {
-    fn applied(&self, applied: Applied) {
-        let Applied { partition, version, executions, items, flow, due, marked, released } = applied;
+    fn applied(&self, applied: AppliedCommit) {
+        let AppliedCommit { partition, version, executions, items, flow, due, marked, released } = applied;
         for execution in executions.iter().filter(|execution| execution.is_eligible()) {
             if planted(Bug::WaitersNotWoken) {
                 continue;

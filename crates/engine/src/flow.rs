@@ -128,7 +128,7 @@ pub(crate) fn check_member(flow: &Flow, execution: &Execution) -> Result<()> {
 
 /// The effect of one edge on its child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Applied {
+pub(crate) struct EdgeEffect {
     /// The child's upstreams that still live are to be cancelled.
     pub(crate) cancel_siblings: bool,
 }
@@ -141,7 +141,7 @@ pub(crate) fn resolve_edge(
     child: &mut Execution,
     now: i64,
     effects: &mut Effects,
-) -> Result<Option<Applied>> {
+) -> Result<Option<EdgeEffect>> {
     let mut resolved = edge.clone();
     let Some(success) = resolved.resolve(upstream.state.terminal_outcome, now) else { return Ok(None) };
     let decision = match edge.role {
@@ -156,7 +156,7 @@ pub(crate) fn resolve_edge(
         let name = if upstream.node.is_empty() { upstream.id.to_string() } else { upstream.node.clone() };
         child.skip(&format!("its upstream {name} ended {}", upstream.public_state().as_str()), now, effects)?;
     }
-    Ok(Some(Applied { cancel_siblings: wants_siblings_cancelled(child) }))
+    Ok(Some(EdgeEffect { cancel_siblings: wants_siblings_cancelled(child) }))
 }
 
 /// Tells the end of an execution to the downstreams that wait for nothing else, in the commit that ends it. That takes
@@ -173,7 +173,7 @@ pub(crate) fn tell_downstreams(tx: &mut Tx<'_>, upstream: &mut Execution) {
         let mut effects = Effects::default();
         let decided = resolve_edge(&mut resolved, upstream, &mut freed, tx.now, &mut effects);
         // A downstream that lives on also keeps the flow from ending here.
-        if !matches!(decided, Ok(Some(Applied { cancel_siblings: false }))) || freed.is_terminal() {
+        if !matches!(decided, Ok(Some(EdgeEffect { cancel_siblings: false }))) || freed.is_terminal() {
             return;
         }
         told.push((resolved, freed, effects));

@@ -9,7 +9,7 @@ use ff_core::{AttemptIndex, ExecutionId, Result, limits};
 use ff_store::LogStart;
 
 use crate::caller::Caller;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::{env, logs, view};
 
 /// How far a viewer has come.
@@ -52,7 +52,7 @@ pub enum StreamUpdate {
     Nothing,
 }
 
-impl Rooms {
+impl Services {
     /// The next thing a viewer sees, waiting for it if there is nothing yet.
     pub(crate) async fn follow(
         &self,
@@ -65,9 +65,9 @@ impl Rooms {
         self.transactor.check_id(id)?;
         let deadline = self.transactor.env().now_ms() + wait_ms;
         let at = seen.after.attempt;
-        let mut whole = self.services.board.listen(id.partition(), Execution::key_of(id));
-        let mut present = self.services.board.listen(id.partition(), logs::frames(id, at));
-        let mut next = self.services.board.listen(id.partition(), logs::frames(id, at.next()));
+        let mut whole = self.shared.board.listen(id.partition(), Execution::key_of(id));
+        let mut present = self.shared.board.listen(id.partition(), logs::frames(id, at));
+        let mut next = self.shared.board.listen(id.partition(), logs::frames(id, at.next()));
         loop {
             self.transactor.refuse_if_closing()?;
             // The execution first: what was written before its end is in the log by then.
@@ -104,13 +104,13 @@ impl Rooms {
     ) -> Result<(JournalSeen, Vec<StepView>)> {
         self.transactor.check_id(id)?;
         let deadline = self.transactor.env().now_ms() + wait_ms;
-        let mut whole = self.services.board.listen(id.partition(), Execution::key_of(id));
+        let mut whole = self.shared.board.listen(id.partition(), Execution::key_of(id));
         loop {
             self.transactor.refuse_if_closing()?;
             let (execution, _) = self.transactor.visible_execution(caller, id).await?;
             let generation = execution.generation;
-            let mut present = self.services.board.listen(id.partition(), logs::journal(id, generation));
-            let mut next = self.services.board.listen(id.partition(), logs::journal(id, generation + 1));
+            let mut present = self.shared.board.listen(id.partition(), logs::journal(id, generation));
+            let mut next = self.shared.board.listen(id.partition(), logs::journal(id, generation + 1));
             let after = match seen.generation {
                 Some(known) if known != generation => execution.journal_tail().first - 1,
                 _ => seen.after,

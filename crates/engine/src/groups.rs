@@ -15,8 +15,11 @@ pub(crate) type Name = (String, String);
 /// Requests that share one commit.
 const TOGETHER_MAX: usize = 128;
 
-/// A request and the channel of the caller that waits for its answer.
-pub(crate) type Waiting<R, T> = (R, oneshot::Sender<Result<T>>);
+/// The channel of a caller that waits for its answer.
+pub(crate) type Caller<T> = oneshot::Sender<Result<T>>;
+
+/// A request and its caller.
+type Waiting<R, T> = (R, Caller<T>);
 
 /// Requests on their way, by document. A document is in the map while a task commits for it.
 pub(crate) struct Groups<R, T>(Mutex<BTreeMap<Name, Vec<Waiting<R, T>>>>);
@@ -62,11 +65,13 @@ impl<R, T> Groups<R, T> {
         }
     }
 
-    /// The next requests to commit; if there are none, the queue is closed. It first lets other tasks that are ready
-    /// run, because one answer may wake many callers that ask again one after the other.
-    pub(crate) async fn next(&self, name: &Name) -> Vec<Waiting<R, T>> {
+    /// The next requests to commit, and the channels of their callers in the same order. If there are none, the queue
+    /// is closed. It first lets other tasks that are ready run, because one answer may wake many callers that ask again
+    /// one after the other.
+    pub(crate) async fn next(&self, name: &Name) -> Option<(Vec<R>, Vec<Caller<T>>)> {
         env::let_others_run().await;
-        self.take(name)
+        let taken = self.take(name);
+        (!taken.is_empty()).then(|| taken.into_iter().unzip())
     }
 
     fn take(&self, name: &Name) -> Vec<Waiting<R, T>> {
@@ -83,13 +88,13 @@ impl<R, T> Groups<R, T> {
 
 /// Gives every caller of a group the outcome of its request, or the error to all of them. A request has its effect even
 /// if its caller no longer waits.
-pub(crate) fn answer<T>(waiting: Vec<oneshot::Sender<Result<T>>>, outcome: Result<Vec<Result<T>>>) {
+pub(crate) fn answer<T>(callers: Vec<Caller<T>>, outcome: Result<Vec<Result<T>>>) {
     let answers: Vec<Result<T>> = match outcome {
         Ok(answers) => answers,
-        Err(error) => waiting.iter().map(|_| Err(error.clone())).collect(),
+        Err(error) => callers.iter().map(|_| Err(error.clone())).collect(),
     };
-    for (waiting, answer) in waiting.into_iter().zip(answers) {
-        let _ = waiting.send(answer);
+    for (caller, answer) in callers.into_iter().zip(answers) {
+        let _ = caller.send(answer);
     }
 }
 

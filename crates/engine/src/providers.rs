@@ -66,35 +66,28 @@ impl Providers {
     async fn serve_provider(&self, provider: Name) {
         let (namespace, name) = (&provider.0, &provider.1);
         let partition = self.transactor.partitions().quota_partition(namespace, name);
-        loop {
-            let waiting = self.groups.next(&provider).await;
-            if waiting.is_empty() {
-                return;
-            }
-            let (asks, senders): (Vec<ProviderAsk>, Vec<_>) = waiting.into_iter().unzip();
-            let verb = AskAll { key: Provider::key_of(namespace, name), name, asks: &asks };
-            let turn = self.transactor.locks().take(partition, verb.key.clone()).await;
-            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
-            drop(turn);
+        while let Some((asks, callers)) = self.groups.next(&provider).await {
+            let verb = AskProvider { key: Provider::key_of(namespace, name), name, asks: &asks };
+            let outcome = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await;
             let answers = outcome.map(|(answers, status)| {
                 if let Some(status) = status {
                     self.transactor.metrics().provider_changed(&status);
                 }
                 answers
             });
-            groups::answer(senders, answers);
+            groups::answer(callers, answers);
         }
     }
 }
 
-/// Everything that was asked of a provider, in one commit.
-struct AskAll<'a> {
+/// All requests to a provider that share a commit.
+struct AskProvider<'a> {
     key: Key,
     name: &'a str,
     asks: &'a [ProviderAsk],
 }
 
-impl Command for AskAll<'_> {
+impl Command for AskProvider<'_> {
     type Outcome = (Vec<Result<ProviderAnswer>>, Option<ProviderStatus>);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {

@@ -12,6 +12,7 @@ use ff_core::{Code, Error, Result};
 use ff_engine::{ServiceHealth, Standing};
 use futures_util::FutureExt;
 use hyper::header::{self, HeaderName};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, Version};
 
 use crate::answer::{self, Body};
@@ -20,7 +21,8 @@ use crate::arguments::{self, Sent};
 use crate::body::{self, Reading};
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
-use crate::route::{Asked, Found, Routes};
+use crate::route::{Asked, Found, Route, Routes};
+use crate::trace::Span;
 use crate::{auth, hooks, mcp, metrics, openapi, origin, session, sse, strangers};
 
 /// Answers a request, whatever it is.
@@ -116,30 +118,60 @@ where
         return dashboard::respond(request.method(), file);
     }
     if let Some(execution_id) = sse::stream_path(request.uri().path())? {
-        if *request.method() != Method::GET {
-            return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
-        }
-        let asked = StreamQuery::read(request.uri().query().unwrap_or(""))?;
-        let steps = sse::steps_after(Some(&asked.others))?;
-        let id = Some(execution_id.as_str());
-        let (caller, credential) = auth::viewer(app, request.headers(), asked.ticket.as_deref(), id).await?;
-        let from = sse::Beginning { after: asked.after, steps };
-        return sse::execution(app, (caller, credential), &execution_id, from, request.headers()).await;
+        return stream_execution(app, &execution_id, &request.into_parts().0).await;
     }
-    let Found { route, parameters } = Routes::all().find(request.method(), request.uri().path())?;
-    if route.info.event_stream && accepts(request.headers(), sse::EVENT_STREAM) {
-        let asked = StreamQuery::read(request.uri().query().unwrap_or(""))?;
-        let (caller, credential) = auth::viewer(app, request.headers(), asked.ticket.as_deref(), None).await?;
-        let body = Sent::Nothing;
-        let said = arguments::Request { path: &parameters, query: &asked.others, headers: request.headers(), body };
-        let text = arguments::merge(&route.shape, route.info.name, said)?;
-        return sse::events(app, route, caller, credential, &text, asked.after, request.headers()).await;
+    let found = Routes::all().find(request.method(), request.uri().path())?;
+    if found.route.info.event_stream && accepts(request.headers(), sse::EVENT_STREAM) {
+        return stream_events(app, &found, &request.into_parts().0).await;
     }
+    let (parts, body) = request.into_parts();
+    call(app, found, Incoming { peer, parts, body, unread }).await
+}
+
+/// A request whose route is known and whose body has not been read.
+struct Incoming<'a, B> {
+    peer: IpAddr,
+    parts: Parts,
+    body: B,
+    /// Becomes false when the body has been read.
+    unread: &'a AtomicBool,
+}
+
+/// Streams the output of one execution.
+async fn stream_execution(app: &Arc<App>, execution_id: &str, request: &Parts) -> Result<Response<Body>> {
+    if request.method != Method::GET {
+        return Err(Error::of(Code::MethodNotAllowed).with("allowed", ["GET"]));
+    }
+    let asked = StreamQuery::read(request.uri.query().unwrap_or(""))?;
+    let steps = sse::steps_after(Some(&asked.others))?;
+    let viewer = auth::viewer(app, &request.headers, asked.ticket.as_deref(), Some(execution_id)).await?;
+    let from = sse::Beginning { after: asked.after, steps };
+    sse::execution(app, viewer, execution_id, from, &request.headers).await
+}
+
+/// Streams what an operation would answer, while there is more of it.
+async fn stream_events(app: &Arc<App>, found: &Found, request: &Parts) -> Result<Response<Body>> {
+    let Found { route, parameters } = found;
+    let asked = StreamQuery::read(request.uri.query().unwrap_or(""))?;
+    let (caller, credential) = auth::viewer(app, &request.headers, asked.ticket.as_deref(), None).await?;
+    let body = Sent::Nothing;
+    let said = arguments::Request { path: parameters, query: &asked.others, headers: &request.headers, body };
+    let text = arguments::merge(&route.shape, route.info.name, said)?;
+    sse::events(app, route, caller, credential, &text, asked.after, &request.headers).await
+}
+
+/// Calls an operation. A caller is let in before its body is read, and its body is read before its arguments are.
+async fn call<B>(app: &Arc<App>, found: Found, incoming: Incoming<'_, B>) -> Result<Response<Body>>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error,
+{
+    let Found { route, parameters } = found;
+    let Incoming { peer, mut parts, body, unread } = incoming;
     let (mut caller, credential) = match route.info.waitpoint_token {
-        true => auth::admit(app, request.method(), request.headers(), peer).await?,
-        false => auth::authenticate(app, request.method(), request.headers()).await?,
+        true => auth::admit(app, &parts.method, &parts.headers, peer).await?,
+        false => auth::authenticate(app, &parts.method, &parts.headers).await?,
     };
-    let (mut parts, body) = request.into_parts();
     let is_stranger = caller.standing == Standing::Stranger;
     let _share = if is_stranger { None } else { app.pools.enter_call(&app.config, &caller)? };
     let timeout = if is_stranger { strangers::BODY_TIMEOUT } else { app.config.body_timeout };
@@ -149,15 +181,7 @@ where
     // The place is taken only after the body was read: otherwise one client with many slow bodies could keep all
     // places.
     let _place = if is_stranger { Some(app.strangers.enter(peer)?) } else { None };
-    let mut span = app.tracer.as_ref().map(|tracer| tracer.begin(route.info.name, &parts.headers));
-    if let Some(span) = &mut span {
-        if let Some((_, id)) = parameters.iter().find(|(name, _)| *name == "execution_id") {
-            span.set("flowfabric.execution_id", id.clone());
-        }
-        if route.shape.has("trace_context") {
-            span.offer(&mut parts.headers);
-        }
-    }
+    let span = begin_span(app, route, &parameters, &mut parts.headers);
     let query = parts.uri.query().unwrap_or("");
     let request = arguments::Request { path: &parameters, query, headers: &parts.headers, body };
     let text = arguments::merge(&route.shape, route.info.name, request)?;
@@ -170,6 +194,18 @@ where
     let accepts = |wanted: &str| accepts(&parts.headers, wanted);
     let asked = Asked { text, json_only: accepts("application/json"), traced: span.is_some() };
     route.call(app, (&caller, &credential), asked, span).await
+}
+
+/// Begins the span of a call. An operation that hands a trace context to workers hands on this span.
+fn begin_span(app: &App, route: &Route, parameters: &[(&str, String)], headers: &mut HeaderMap) -> Option<Span> {
+    let mut span = app.tracer.as_ref()?.begin(route.info.name, headers);
+    if let Some((_, id)) = parameters.iter().find(|(name, _)| *name == "execution_id") {
+        span.set("flowfabric.execution_id", id.clone());
+    }
+    if route.shape.has("trace_context") {
+        span.offer(headers);
+    }
+    Some(span)
 }
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,7 +1,7 @@
 //! FlowFabric's server: every operation of [`ff_core::op`] over HTTP, streams over SSE, tokens and roles, metrics, and
 //! the configuration of it all.
 //!
-//! The rooms are built one on another. At the bottom, `answer`, `arguments`, `body` and `cookie` know the parts of a request
+//! The modules are built one on another. At the bottom, `answer`, `arguments`, `body` and `cookie` know the parts of a request
 //! and of a response; `origin` and `auth` say from where and by whom a call is made; `route` is the table of routes, made from
 //! the list of operations; `sse` shows streams and events while they grow, `session` lets a browser call without keeping its
 //! token, `dashboard` is what it shows. `http` sends each request to one of them, `http2` carries many of them

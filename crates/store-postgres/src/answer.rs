@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ff_core::{CommandId, Key, LeaseEpoch, LeaseId};
-use ff_store::{Applied, Conflict, ConflictReason, Fence, Guard, Outcome, Result, StoreError};
+use ff_store::{AppliedBatch, Conflict, ConflictReason, Fence, Guard, Outcome, Result, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ impl Call<'_> {
             }
             outcomes.push(match conflicts.remove(&number) {
                 Some(conflict) => Outcome::Conflict(conflict),
-                None => Outcome::Applied(Applied { at: now, sequences }),
+                None => Outcome::Applied(AppliedBatch { at: now, sequences }),
             });
         }
         Ok(Answer::Done(outcomes, now))

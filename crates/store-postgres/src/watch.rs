@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool};
 use ff_core::Partition;
-use ff_store::{Append, Hint, HintSender, Hints, Result, Signal};
+use ff_store::{Append, Hint, HintSender, Hints, Result, WatchEvent};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
@@ -48,7 +48,7 @@ impl Notices {
             return;
         }
         for hint in hints {
-            self.tell(Signal::Hint(hint.clone()));
+            self.tell(WatchEvent::Hint(hint.clone()));
         }
         if self.others.try_send(hints.to_vec()).is_err() {
             self.overflow.store(true, Ordering::Relaxed);
@@ -61,9 +61,9 @@ impl Notices {
     }
 
     /// Tells the own process.
-    pub(crate) fn tell(&self, signal: Signal) {
+    pub(crate) fn tell(&self, event: WatchEvent) {
         if let Some(own) = &*self.own.lock().unwrap_or_else(PoisonError::into_inner) {
-            own.send(signal);
+            own.send(event);
         }
     }
 
@@ -153,7 +153,7 @@ impl Exchange {
                     pause = RETRY_MIN;
                     match first.take() {
                         Some(first) => drop(first.send(Ok(()))),
-                        None => self.notices.tell(Signal::Resync),
+                        None => self.notices.tell(WatchEvent::Resync),
                     }
                     let why = self.hear(listener).await;
                     self.listening.store(0, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl Exchange {
                 Ok(None) => return "it was closed".into(),
                 Err(_) if make_up.is_some_and(|at| at <= Instant::now()) => {
                     make_up = None;
-                    self.notices.tell(Signal::Resync);
+                    self.notices.tell(WatchEvent::Resync);
                 }
                 // The others had nothing to say, or the connection is dead without a word.
                 Err(_) => {
@@ -233,11 +233,11 @@ impl Exchange {
             Some((instance, _)) if instance == self.instance => {}
             Some((_, Message::Hints(hints))) => {
                 self.know_peers(true);
-                hints.into_iter().for_each(|hint| self.notices.tell(Signal::Hint(hint)));
+                hints.into_iter().for_each(|hint| self.notices.tell(WatchEvent::Hint(hint)));
             }
             Some((_, Message::Hello)) => self.know_peers(true),
             // A message that is not understood may be a hint of another version.
-            Some((_, Message::Resync)) | None => self.notices.tell(Signal::Resync),
+            Some((_, Message::Resync)) | None => self.notices.tell(WatchEvent::Resync),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId};
 use ff_store::{
-    Applied, Batch, BlobChange, Conflict, ConflictReason, EntryChange, Fence, Guard, LeaseChange, Outcome, Put,
+    AppliedBatch, Batch, BlobChange, Conflict, ConflictReason, EntryChange, Fence, Guard, LeaseChange, Outcome, Put,
 };
 use rusqlite::{Connection, OptionalExtension, Statement};
 use uuid::Uuid;
@@ -95,7 +95,7 @@ impl<'c> Commits<'c> {
                 None => self.remove_blob.execute((partition, key.as_bytes()))?,
             };
         }
-        Ok(Outcome::Applied(Applied { at: now, sequences }))
+        Ok(Outcome::Applied(AppliedBatch { at: now, sequences }))
     }
 
     fn check(&mut self, partition: i64, batch: &Batch, now: i64) -> rusqlite::Result<Option<Conflict>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ff_core::Partition;
-use ff_store::{Batch, HintSender, Outcome, Result, Signal, StoreError};
+use ff_store::{Batch, HintSender, Outcome, Result, StoreError, WatchEvent};
 use rusqlite::{Connection, Statement};
 use tokio::sync::oneshot;
 
@@ -205,7 +205,7 @@ impl<'c> Writer<'c> {
             for (batch, outcome) in job.batches.iter().zip(&outcomes) {
                 if matches!(outcome, Outcome::Applied(_)) {
                     for hint in &batch.hints {
-                        self.writing.hints.send(Signal::Hint(hint.clone()));
+                        self.writing.hints.send(WatchEvent::Hint(hint.clone()));
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ff_core::{CommandId, Key, Partition};
-use ff_store::{Batch, Fence, Guard, Put, Signal, Store, StoreError};
+use ff_store::{Batch, Fence, Guard, Put, Store, StoreError, WatchEvent};
 use ff_store_sqlite::{Options, SqliteStore, open};
 use uuid::Uuid;
 
@@ -198,8 +198,8 @@ async fn a_closed_store_answers_what_it_accepted_and_refuses_the_rest() {
     let late = store.commit(HERE, [create(&Key::from_bytes(*b"late"), 7)].into()).await;
     assert!(matches!(late, Err(StoreError::Unavailable(_))));
     assert!(matches!(store.read(HERE, vec![]).await, Err(StoreError::Unavailable(_))));
-    assert_eq!(hints.next().await, None::<Signal>);
-    assert_eq!(store.watch().next().await, None::<Signal>);
+    assert_eq!(hints.next().await, None::<WatchEvent>);
+    assert_eq!(store.watch().next().await, None::<WatchEvent>);
     store.close().await;
 }
 

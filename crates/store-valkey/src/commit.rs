@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ff_core::{IndexName, LeaseEpoch, LeaseId, Partition, limits};
 use ff_store::{
-    Applied, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Result,
+    AppliedBatch, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Result,
     StoreError,
 };
 use uuid::Uuid;
@@ -345,7 +345,7 @@ fn decode_outcome(call: &CommitCall, at: i64, item: Frame) -> Option<Outcome> {
         return Some(Outcome::Conflict(Conflict { key, why }));
     }
     let sequences = items.iter().map(|item| u64::try_from(item.integer()?).ok()).collect::<Option<_>>()?;
-    Some(Outcome::Applied(Applied { at, sequences }))
+    Some(Outcome::Applied(AppliedBatch { at, sequences }))
 }
 
 fn conflict_reason(word: &[u8], evidence: &Frame) -> Option<ConflictReason> {

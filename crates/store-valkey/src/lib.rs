@@ -4,7 +4,7 @@
 //! (`joint`); every read is one read-only call. `commit` and `read` translate between the trait and those calls,
 //! `apart` reads key by key while a slot moves, `barrier` confirms answers that needed no commit, `route` finds the
 //! node and repeats calls that a changing deployment refuses, `topology` and `primary` know which server is in charge,
-//! `connection` pipelines, `watch` and `hint_gate` deliver hints, and `startup` checks the servers before the first
+//! `connection` and `session` pipeline, `health` knows which servers can be reached, `watch` and `hint_gate` deliver hints, and `startup` checks the servers before the first
 //! call.
 //!
 //! The client is our own, because three things must be exact: whether a request had been sent when its connection broke
@@ -16,6 +16,7 @@ mod barrier;
 mod commit;
 mod connection;
 mod durability;
+mod health;
 mod hint_gate;
 mod joint;
 mod library;
@@ -26,6 +27,7 @@ mod read;
 mod refusal;
 mod resp;
 mod route;
+mod session;
 mod startup;
 mod statistics;
 mod store;

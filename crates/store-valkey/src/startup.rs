@@ -10,11 +10,12 @@ use ff_store::{Layout, Look, Result, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::Tier;
-use crate::connection::{CallError, missing_sync};
+use crate::connection::CallError;
 use crate::library;
 use crate::packing::PROTOCOL;
 use crate::preflight;
 use crate::resp::Frame;
+use crate::session::missing_sync;
 use crate::topology::{Node, Topology};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(200);

@@ -11,7 +11,8 @@ use ff_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::{Body, CallError, Connection, Health, Request};
+use crate::connection::{Body, CallError, Connection, Request};
+use crate::health::Health;
 use crate::primary;
 use crate::resp::{Frame, command};
 use crate::transport::Dialer;

@@ -87,8 +87,31 @@ impl Options {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
         };
-        let mut options = Self {
-            hosts: hosts.split(',').map(parse_host).collect::<Result<_>>()?,
+        let mut options = Self::with_defaults(hosts.split(',').map(parse_host).collect::<Result<_>>()?, tls);
+        if let Some(credentials) = credentials {
+            options.set_credentials(credentials)?;
+        }
+        let mut open = OpenParameters::default();
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            options.set_parameter(name, decode(value)?, &mut open)?;
+        }
+        options.replicas = replicas_of(options.tier, open.replicas)?;
+        options.client_certificate = match (open.cert_file, open.key_file) {
+            (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
+            (None, None) => None,
+            _ => return Err(config("cert_file and key_file need each other")),
+        };
+        if (options.ca_file.is_some() || options.client_certificate.is_some()) && !tls {
+            return Err(config("ca_file, cert_file and key_file need the scheme valkeys"));
+        }
+        Ok(options)
+    }
+
+    /// An address without credentials and parameters.
+    fn with_defaults(hosts: Vec<String>, tls: bool) -> Self {
+        Self {
+            hosts,
             user: None,
             password: None,
             tls,
@@ -101,52 +124,38 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(5),
             startup_timeout: Duration::from_secs(60),
-        };
-        if let Some(credentials) = credentials {
-            let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-            options.user = Some(decode(user)?).filter(|user| !user.is_empty());
-            options.password = Some(decode(password)?).filter(|password| !password.is_empty());
-            if options.password.is_none() {
-                return Err(config("a user without a password"));
+        }
+    }
+
+    fn set_credentials(&mut self, credentials: &str) -> Result<()> {
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+        self.user = Some(decode(user)?).filter(|user| !user.is_empty());
+        self.password = Some(decode(password)?).filter(|password| !password.is_empty());
+        match self.password {
+            Some(_) => Ok(()),
+            None => Err(config("a user without a password")),
+        }
+    }
+
+    fn set_parameter(&mut self, name: &str, value: String, open: &mut OpenParameters) -> Result<()> {
+        match name {
+            "cluster" => self.cluster = parse_switch(name, &value)?,
+            "load_library" => self.load_library = parse_switch(name, &value)?,
+            "tier" => {
+                self.tier = value
+                    .parse()
+                    .map_err(|()| config(format!("tier {value:?} is not async, replicated or fsynced")))?;
             }
+            "replicas" => open.replicas = Some(parse_number(name, &value, REPLICAS_MAX)?),
+            "ca_file" => self.ca_file = Some(value),
+            "cert_file" => open.cert_file = Some(value),
+            "key_file" => open.key_file = Some(value),
+            "connect_timeout_ms" => self.connect_timeout = parse_timeout(name, &value)?,
+            "request_timeout_ms" => self.request_timeout = parse_timeout(name, &value)?,
+            "startup_timeout_ms" => self.startup_timeout = parse_timeout(name, &value)?,
+            other => return Err(config(format!("unknown parameter {other:?}"))),
         }
-        let (mut replicas, mut cert_file, mut key_file) = (None, None, None);
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let value = decode(value)?;
-            match name {
-                "cluster" => options.cluster = parse_switch(name, &value)?,
-                "load_library" => options.load_library = parse_switch(name, &value)?,
-                "tier" => {
-                    options.tier = value
-                        .parse()
-                        .map_err(|()| config(format!("tier {value:?} is not async, replicated or fsynced")))?;
-                }
-                "replicas" => replicas = Some(parse_number(name, &value, REPLICAS_MAX)?),
-                "ca_file" => options.ca_file = Some(value),
-                "cert_file" => cert_file = Some(value),
-                "key_file" => key_file = Some(value),
-                "connect_timeout_ms" => options.connect_timeout = parse_timeout(name, &value)?,
-                "request_timeout_ms" => options.request_timeout = parse_timeout(name, &value)?,
-                "startup_timeout_ms" => options.startup_timeout = parse_timeout(name, &value)?,
-                other => return Err(config(format!("unknown parameter {other:?}"))),
-            }
-        }
-        options.replicas = match (options.tier, replicas) {
-            (Tier::Async, Some(1..)) => return Err(config("replicas needs tier=replicated or tier=fsynced")),
-            (Tier::Replicated, Some(0)) => return Err(config("tier=replicated needs at least one replica")),
-            (Tier::Replicated, None) => 1,
-            (_, given) => u32::try_from(given.unwrap_or(0)).map_err(|_| config("too many replicas"))?,
-        };
-        options.client_certificate = match (cert_file, key_file) {
-            (Some(cert_file), Some(key_file)) => Some(ClientCertificate { cert_file, key_file }),
-            (None, None) => None,
-            _ => return Err(config("cert_file and key_file need each other")),
-        };
-        if (options.ca_file.is_some() || options.client_certificate.is_some()) && !tls {
-            return Err(config("ca_file, cert_file and key_file need the scheme valkeys"));
-        }
-        Ok(options)
+        Ok(())
     }
 
     /// Whether a commit is followed by a WAIT.
@@ -162,6 +171,24 @@ impl Options {
     /// Whether a commit is followed by a question whose answer confirms the promise of the tier.
     pub(crate) fn confirms(&self) -> bool {
         self.waits() || self.tier == Tier::Fsynced
+    }
+}
+
+/// Parameters whose meaning depends on other parameters, so that they are judged when all have been read.
+#[derive(Default)]
+struct OpenParameters {
+    replicas: Option<u64>,
+    cert_file: Option<String>,
+    key_file: Option<String>,
+}
+
+/// The replicas that a tier waits for, of which the address may give the number.
+fn replicas_of(tier: Tier, given: Option<u64>) -> Result<u32> {
+    match (tier, given) {
+        (Tier::Async, Some(1..)) => Err(config("replicas needs tier=replicated or tier=fsynced")),
+        (Tier::Replicated, Some(0)) => Err(config("tier=replicated needs at least one replica")),
+        (Tier::Replicated, None) => Ok(1),
+        (_, given) => u32::try_from(given.unwrap_or(0)).map_err(|_| config("too many replicas")),
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use ff_core::{Partition, PartitionConfig};
-use ff_store::{Hint, HintSender, Hints, Result, Signal, StoreError};
+use ff_store::{Hint, HintSender, Hints, Result, StoreError, WatchEvent};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -119,7 +119,7 @@ impl Watcher {
     /// Passes a hint to the watchers of this process.
     pub(crate) fn tell(&self, hint: &Hint) {
         if let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            sender.send(Signal::Hint(hint.clone()));
+            sender.send(WatchEvent::Hint(hint.clone()));
         }
     }
 
@@ -329,7 +329,7 @@ impl Listener {
                         match tried.take() {
                             // Before the store was opened no watcher can have missed a hint.
                             Some(tried) => drop(tried.send(Tried::Standing).await),
-                            None => self.sender.send(Signal::Resync),
+                            None => self.sender.send(WatchEvent::Resync),
                         }
                     }
                 }
@@ -348,8 +348,8 @@ impl Listener {
             (Some("message" | "smessage"), Some(Frame::Bulk(payload))) => {
                 let channel = if let Some(Frame::Bulk(channel)) = items.get(1) { &channel[..] } else { b"" };
                 match parse_hint(payload) {
-                    Some(hint) => self.sender.send(Signal::Hint(hint)),
-                    None if self.gate.heard(channel, payload) => self.sender.send(Signal::Resync),
+                    Some(hint) => self.sender.send(WatchEvent::Hint(hint)),
+                    None if self.gate.heard(channel, payload) => self.sender.send(WatchEvent::Resync),
                     None => {}
                 }
                 Ok(false)

@@ -218,7 +218,7 @@ pub enum ConflictReason {
 
 /// The effects of an applied batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedBatch {
     /// The store's time of the commit; leases set in the batch run until this plus their TTL.
     pub at: i64,
     /// The sequence number of the first record of each append, in order.
@@ -229,14 +229,14 @@ pub struct Applied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// All of it was done.
-    Applied(Applied),
+    Applied(AppliedBatch),
     /// None of it was done.
     Conflict(Conflict),
 }
 
 impl Outcome {
     /// The effects of an applied batch; `None` after a conflict.
-    pub fn applied(self) -> Option<Applied> {
+    pub fn applied(self) -> Option<AppliedBatch> {
         match self {
             Outcome::Applied(applied) => Some(applied),
             Outcome::Conflict(_) => None,

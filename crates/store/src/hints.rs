@@ -16,9 +16,9 @@ pub struct Hint {
     pub payload: Bytes,
 }
 
-/// A signal to a watcher.
+/// An event that a watcher of a store is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Signal {
+pub enum WatchEvent {
     /// A hint of a commit.
     Hint(Hint),
     /// Hints may have been lost (a reconnect, a failover, a slow watcher): look at everything once.
@@ -27,7 +27,7 @@ pub enum Signal {
 
 /// The sending half a store keeps: one for the whole process.
 #[derive(Debug, Clone)]
-pub struct HintSender(broadcast::Sender<Signal>);
+pub struct HintSender(broadcast::Sender<WatchEvent>);
 
 impl Default for HintSender {
     fn default() -> Self {
@@ -37,9 +37,9 @@ impl Default for HintSender {
 
 impl HintSender {
     /// Tells all watchers. It is fine if there is none.
-    pub fn send(&self, signal: Signal) {
+    pub fn send(&self, event: WatchEvent) {
         // An error means that no watcher exists now; a hint without a watcher may be dropped.
-        let _ = self.0.send(signal);
+        let _ = self.0.send(event);
     }
 
     /// A new watcher.
@@ -50,14 +50,14 @@ impl HintSender {
 
 /// The receiving half.
 #[derive(Debug)]
-pub struct Hints(broadcast::Receiver<Signal>);
+pub struct Hints(broadcast::Receiver<WatchEvent>);
 
 impl Hints {
-    /// The next signal; `None` once the store is closed. Safe to cancel.
-    pub async fn next(&mut self) -> Option<Signal> {
+    /// The next event; `None` once the store is closed. Safe to cancel.
+    pub async fn next(&mut self) -> Option<WatchEvent> {
         match self.0.recv().await {
-            Ok(signal) => Some(signal),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Signal::Resync),
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(WatchEvent::Resync),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }

@@ -17,11 +17,11 @@ mod query;
 mod validate;
 
 pub use batch::{
-    Append, Applied, Batch, BlobChange, Conflict, ConflictReason, Effect, EntryChange, Fence, Guard, LeaseChange,
+    Append, AppliedBatch, Batch, BlobChange, Conflict, ConflictReason, Effect, EntryChange, Fence, Guard, LeaseChange,
     Outcome, Put, Trim, Version,
 };
 pub use error::StoreError;
-pub use hints::{Hint, HintSender, Hints, Signal};
+pub use hints::{Hint, HintSender, Hints, WatchEvent};
 pub use look::{Layout, Look};
 pub use query::{Answer, Answers, IndexEntry, LogPage, LogRecord, LogStart, Query, Scan, ScanPage, StoredDocument};
 
@@ -87,7 +87,7 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// A receiver of the hints of all processes on this store. Hints may be lost; [`Signal::Resync`] says when they
+    /// A receiver of the hints of all processes on this store. Hints may be lost; [`WatchEvent::Resync`] says when they
     /// were.
     fn watch(&self) -> Hints;
 

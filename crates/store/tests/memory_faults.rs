@@ -11,8 +11,8 @@ use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition};
 use ff_store::memory::{Call, Fault, Faults, MemoryStore, Pause, Plan};
 use ff_store::{
-    Batch, ConflictReason, EntryChange, Fence, Guard, Hint, Hints, LeaseChange, Outcome, Put, Query, Signal, Store,
-    StoreError,
+    Batch, ConflictReason, EntryChange, Fence, Guard, Hint, Hints, LeaseChange, Outcome, Put, Query, Store, StoreError,
+    WatchEvent,
 };
 
 const HERE: Partition = Partition::flow(3);
@@ -82,7 +82,7 @@ fn body(store: &MemoryStore, name: &str) -> Option<Bytes> {
 }
 
 /// The signals that a watcher has heard so far.
-fn heard(hints: &mut Hints) -> Vec<Signal> {
+fn heard(hints: &mut Hints) -> Vec<WatchEvent> {
     let mut signals = Vec::new();
     while let Poll::Ready(Some(signal)) = poll(&mut pin!(hints.next())) {
         signals.push(signal);
@@ -110,7 +110,7 @@ fn a_lost_reply_is_unknown_and_the_repetition_meets_itself() {
     script.then(Fault::LostReply);
     assert!(commit(&store, batch.clone()).unwrap_err().outcome_unknown());
     assert!(body(&store, "a").is_some());
-    assert_eq!(heard(&mut hints), [Signal::Hint(hint)]);
+    assert_eq!(heard(&mut hints), [WatchEvent::Hint(hint)]);
     match commit(&store, batch).unwrap() {
         Outcome::Conflict(conflict) => assert_eq!(conflict.why, ConflictReason::Exists(command(1))),
         applied => panic!("applied twice: {applied:?}"),
@@ -207,7 +207,7 @@ fn lost_hints_become_a_resync() {
     script.then(Plan { lose_hints: true, ..Plan::default() });
     let hint = Hint { partition: HERE, payload: Bytes::from_static(b"created") };
     commit(&store, Batch { hints: vec![hint], ..create(1, "a") }).unwrap();
-    assert_eq!(heard(&mut hints), [Signal::Resync]);
+    assert_eq!(heard(&mut hints), [WatchEvent::Resync]);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_failover_forgets_and_says_resync() {
     commit(&store, put(3, Guard::Version(key("a"), command(1)), "updated")).unwrap();
     let mut hints = store.watch();
     store.restore(replica.clone());
-    assert_eq!(heard(&mut hints), [Signal::Resync]);
+    assert_eq!(heard(&mut hints), [WatchEvent::Resync]);
     assert_eq!(body(&store, "a").as_deref(), Some(b"created".as_slice()));
     assert_eq!(body(&store, "b"), None);
     assert_eq!(store.snapshot(), replica);

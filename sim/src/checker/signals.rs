@@ -3,7 +3,7 @@
 
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
-use ff_core::{Key, Partition, Signal, SignalId};
+use ff_core::{AcceptedSignal, Key, Partition, SignalId};
 use ff_store::memory::RawDocument;
 
 use super::Checker;
@@ -15,7 +15,7 @@ pub(crate) const FORGED: &str = "forged";
 impl Checker {
     /// A signal was written or removed.
     pub(super) fn signal_changed(&mut self, partition: Partition, key: &Key, after: Option<&RawDocument>) {
-        let Some(signal) = after.and_then(|raw| Signal::decode(&raw.body).ok()) else { return };
+        let Some(signal) = after.and_then(|raw| AcceptedSignal::decode(&raw.body).ok()) else { return };
         let forged = signal.correlation_id.starts_with(FORGED);
         self.expect(!forged, Invariant::SignalsOnce, || format!("{key:?} was accepted with a forged token"));
         let place = (signal.waitpoint, signal.correlation_id.clone());

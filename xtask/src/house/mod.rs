@@ -21,8 +21,8 @@ use arrows::Graph;
 
 /// The crates whose modules are checked.
 const CRATES: [&str; 3] = ["engine", "server", "sdk"];
-/// The object that everything else is reached through, and how many methods it may have: it puts rooms together, and what
-/// they do stands in them.
+/// The object that everything else is reached through, and how many methods it may have: it puts services
+/// together, and what they do stands in them.
 const ASSEMBLY: (&str, &str, usize) = ("engine", "Engine", 30);
 const RECORD: &str = "xtask/house.json";
 const PAGE: &str = "ARCHITECTURE.md";

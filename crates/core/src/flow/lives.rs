@@ -10,7 +10,7 @@ use super::*;
 use crate::edge::{Edge, EdgeState, NewEdge};
 use crate::event::Effects;
 use crate::execution::{CancelSource, Claim, Execution, NewExecution, NewFailure};
-use crate::id::LeaseId;
+use crate::id::{ExecutionId, LeaseId};
 use crate::join::{AnyOf, JoinDecision, JoinPolicy, JoinState, OnSatisfied, Quorum};
 use crate::lease::LeaseFence;
 use crate::payload::Payload;

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::*;
+use crate::id::ExecutionId;
 
 fn new() -> NewFlow {
     NewFlow {

@@ -38,11 +38,8 @@ pub(crate) async fn tell_breaches(transactor: &Transactor, mut budget: Budget) -
         let identity = identity_of(&budget, first);
         let verb = Tell { first, events };
         let below = transactor.transact_once(log_partition, Some(identity), &verb).await?;
-        let turn = transactor.locks().take(partition, budget.key()).await;
         let verb = EventsWritten { budget: &budget, below };
-        let left = transactor.transact(partition, transactor.fresh_command(), &verb).await?;
-        drop(turn);
-        match left {
+        match transactor.transact_in_turn(partition, budget.key(), &verb).await? {
             Some(left) => budget = left,
             None => return Ok(()),
         }

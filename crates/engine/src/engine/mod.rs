@@ -28,14 +28,14 @@ use crate::providers::Providers;
 use crate::reconcile::{Reconciled, Reconciler};
 use crate::registry::Registry;
 use crate::resolver::Resolver;
-use crate::rooms::{Rooms, Services};
 use crate::scheduler::Scheduler;
 use crate::secrets::Secrets;
 use crate::servers::Servers;
-use crate::service::{self, ServiceHealth};
+use crate::services::{Services, SharedServices};
 use crate::shared::Shared;
 use crate::submission::Submissions;
 use crate::subscription::Subscriptions;
+use crate::supervision::{self, ServiceHealth};
 use crate::system::SystemDocuments;
 use crate::timers::Timers;
 use crate::transaction::{Listener, Transactor};
@@ -48,7 +48,7 @@ const READING_FRESH_MS: i64 = 2_000;
 /// A running engine; clones share it.
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) rooms: Rooms,
+    pub(crate) services: Services,
 }
 
 impl Engine {
@@ -62,41 +62,41 @@ impl Engine {
     async fn open(store: Arc<dyn Store>, env: Arc<dyn Env>, options: Options) -> Result<Self> {
         options.validate()?;
         let transactor = Transactor::open(store, env, options).await?;
-        let engine = Self { rooms: rooms(transactor) };
-        engine.rooms.services.secrets.install_secret().await?;
+        let engine = Self { services: assemble(transactor) };
+        engine.services.shared.secrets.install_secret().await?;
         if engine.options().services {
-            engine.rooms.services.servers.join().await?;
+            engine.services.shared.servers.join().await?;
         }
         engine.start_services();
         Ok(engine)
     }
 
     fn start_services(&self) {
-        let transactor = &self.rooms.transactor;
-        self.rooms.scheduler.ready().sweep_begins(transactor.flow_partitions());
+        let transactor = &self.services.transactor;
+        self.services.scheduler.ready().sweep_begins(transactor.flow_partitions());
         // Watching begins before the first sweep, so that nothing between the two is missed.
         let hints = Arc::new(Mutex::new(Some(self.store().watch())));
-        self.run("hints", move |rooms| rooms.services.dispatch.clone().listen(hints.clone()));
-        self.run("sweeps", |rooms| rooms.services.timers.clone().run_sweeps());
-        self.run("openings", |rooms| rooms.scheduler.clone().run_openings());
+        self.run("hints", move |services| services.shared.dispatch.clone().listen(hints.clone()));
+        self.run("sweeps", |services| services.shared.timers.clone().run_sweeps());
+        self.run("openings", |services| services.scheduler.clone().run_openings());
         if self.options().services {
-            self.run("heartbeats", |rooms| rooms.services.servers.clone().run());
-            self.run("timers", |rooms| rooms.services.timers.clone().run());
-            self.run("reconciler", |rooms| rooms.services.reconciler.clone().run());
-            self.run("subscriptions", |rooms| rooms.services.subscriptions.clone().run());
+            self.run("heartbeats", |services| services.shared.servers.clone().run());
+            self.run("timers", |services| services.shared.timers.clone().run());
+            self.run("reconciler", |services| services.shared.reconciler.clone().run());
+            self.run("subscriptions", |services| services.shared.subscriptions.clone().run());
             if self.options().courier.is_some() {
-                self.run("deliveries", |rooms| Deliveries::new(rooms.clone()).run());
+                self.run("deliveries", |services| Deliveries::new(services.clone()).run());
             }
         }
     }
 
     /// Runs a service; it keeps the whole engine alive until that closes.
-    fn run<R>(&self, name: &'static str, run: impl Fn(&Rooms) -> R + Send + Sync + 'static)
+    fn run<R>(&self, name: &'static str, run: impl Fn(&Services) -> R + Send + Sync + 'static)
     where
         R: Future<Output = ()> + Send + 'static,
     {
-        let rooms = self.rooms.clone();
-        service::run_service(&self.rooms.transactor, name, move || run(&rooms));
+        let services = self.services.clone();
+        supervision::run_service(&self.services.transactor, name, move || run(&services));
     }
 
     /// Carries out an operation. Its future must be polled to its end or dropped: a claim that is kept without being
@@ -110,9 +110,9 @@ impl Engine {
 
     /// Ends every wait with `shutting_down`. Operations under way are answered, and the services go on.
     pub fn stop_waits(&self) {
-        self.rooms.transactor.runtime().close(!planted(Bug::StopHangs));
-        self.rooms.scheduler.ready().wake_all();
-        self.rooms.services.board.wake_all();
+        self.services.transactor.runtime().close(!planted(Bug::StopHangs));
+        self.services.scheduler.ready().wake_all();
+        self.services.shared.board.wake_all();
         if let Some(clock) = &self.options().test_clock {
             clock.changed();
         }
@@ -123,55 +123,55 @@ impl Engine {
     pub fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.stop_waits();
-            self.rooms.transactor.runtime().tasks.abort_all();
-            self.rooms.services.servers.leave().await;
+            self.services.transactor.runtime().tasks.abort_all();
+            self.services.shared.servers.leave().await;
         })
     }
 
     /// The store behind the engine.
     pub fn store(&self) -> &dyn Store {
-        self.rooms.transactor.store()
+        self.services.transactor.store()
     }
 
     /// How the deployment is partitioned.
     pub fn partitions(&self) -> &PartitionConfig {
-        self.rooms.transactor.partitions()
+        self.services.transactor.partitions()
     }
 
     /// How the engine is set up.
     pub fn options(&self) -> &Options {
-        self.rooms.transactor.options()
+        self.services.transactor.options()
     }
 
     /// The limits of one call.
     pub fn limits(&self) -> &Limits {
-        self.rooms.transactor.limits()
+        self.services.transactor.limits()
     }
 
     /// The counters of the engine.
     pub fn metrics(&self) -> &Metrics {
-        self.rooms.transactor.metrics()
+        self.services.transactor.metrics()
     }
 
     /// The health of the services of this engine.
     pub fn services(&self) -> Vec<ServiceHealth> {
-        service::health(&self.rooms.transactor)
+        supervision::health(&self.services.transactor)
     }
 
     /// How many things the engine keeps in memory for calls that are under way. For tests: at rest there are none.
     #[doc(hidden)]
     pub fn kept_for_calls(&self) -> [(&'static str, usize); 2] {
-        [("locks", self.rooms.transactor.locks().len()), ("topics", self.rooms.services.board.len())]
+        [("locks", self.services.transactor.locks().len()), ("topics", self.services.shared.board.len())]
     }
 
     /// The time of the system partition, as far as the engine knows it.
     pub fn now(&self) -> i64 {
-        self.rooms.transactor.now()
+        self.services.transactor.now()
     }
 
     /// Checks everything in one partition now.
     pub fn reconcile(&self, partition: Partition) -> BoxFuture<'_, Reconciled> {
-        Box::pin(self.rooms.services.reconciler.reconcile(partition))
+        Box::pin(self.services.shared.reconciler.reconcile(partition))
     }
 
     /// The next thing a viewer sees, waiting for it if there is nothing yet.
@@ -183,7 +183,7 @@ impl Engine {
         count: usize,
         wait_ms: i64,
     ) -> BoxFuture<'a, Result<StreamUpdate>> {
-        Box::pin(self.rooms.follow(caller, id, seen, count, wait_ms))
+        Box::pin(self.services.follow(caller, id, seen, count, wait_ms))
     }
 
     /// The entries of a journal behind those that a viewer has seen, waiting for them if there are none yet. Another
@@ -196,55 +196,55 @@ impl Engine {
         count: usize,
         wait_ms: i64,
     ) -> BoxFuture<'a, Result<(JournalSeen, Vec<StepView>)>> {
-        Box::pin(self.rooms.follow_journal(caller, id, seen, count, wait_ms))
+        Box::pin(self.services.follow_journal(caller, id, seen, count, wait_ms))
     }
 
     /// The last frame of the current attempt; `n-0` while it has none.
     pub fn stream_end<'a>(&'a self, id: &'a ExecutionId) -> BoxFuture<'a, Result<FrameId>> {
-        Box::pin(self.rooms.stream_end(id))
+        Box::pin(self.services.stream_end(id))
     }
 
     /// Begins to watch for events: watch first, then list, then wait.
     pub fn watch_events(&self) -> EventWatch {
-        self.rooms.watch_events()
+        self.services.watch_events()
     }
 
     /// Verifies a message that was posted to a hook from outside, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
     pub fn receive_hook(&self, message: HookMessage) -> BoxFuture<'_, Result<HookReceipt>> {
-        Box::pin(self.rooms.receive_hook(message))
+        Box::pin(self.services.receive_hook(message))
     }
 
     /// The caller behind an API token. Wrong, unknown, expired and revoked ones read the same; a revocation holds
     /// within a second.
     pub async fn authenticate(&self, bearer: &str) -> Result<Caller> {
-        self.rooms.services.system.authenticate(bearer).await
+        self.services.shared.system.authenticate(bearer).await
     }
 
     /// A session for the holder of an API token. It ends with the token, and before that after its own time.
     pub async fn begin_session(&self, bearer: &str) -> Result<Session> {
-        self.rooms.services.system.begin_session(bearer).await
+        self.services.shared.system.begin_session(bearer).await
     }
 
     /// The caller behind a session of an API token; refusals read as those of [`Engine::authenticate`].
     pub async fn authenticate_session(&self, session: &Session) -> Result<Caller> {
-        self.rooms.services.system.authenticate_session(session).await
+        self.services.shared.system.authenticate_session(session).await
     }
 
     /// The caller behind a ticket, and the one execution it is good for. Wrong, old and foreign ones read the same.
     pub fn redeem_ticket<'a>(&'a self, ticket: &'a str) -> BoxFuture<'a, Result<(Caller, Option<ExecutionId>)>> {
-        Box::pin(self.rooms.redeem_ticket(ticket))
+        Box::pin(self.services.redeem_ticket(ticket))
     }
 
     /// Refuses a caller whose token was revoked, has expired, or is another one by now. One without a stored token, from
     /// the configuration or from a server without tokens, stays what it is.
     pub async fn confirm_caller(&self, caller: &Caller) -> Result<()> {
-        self.rooms.services.system.confirm_caller(caller).await
+        self.services.shared.system.confirm_caller(caller).await
     }
 }
 
 /// Puts the services together, from the bottom up.
-fn rooms(transactor: Transactor) -> Rooms {
+fn assemble(transactor: Transactor) -> Services {
     let board = Board::default();
     let system = SystemDocuments::new(transactor.clone());
     let secrets = Secrets::new(system.clone());
@@ -276,7 +276,7 @@ fn rooms(transactor: Transactor) -> Rooms {
     });
     let listener: Arc<dyn Listener> = dispatch.clone();
     transactor.set_listener(Arc::downgrade(&listener));
-    let services = Services {
+    let shared = SharedServices {
         reconciler: Reconciler::new(servers.clone(), scheduler.clone()),
         registry: Registry::new(transactor.clone()),
         board,
@@ -292,7 +292,7 @@ fn rooms(transactor: Transactor) -> Rooms {
         counts: Counts::shared_for_ms(transactor.clone(), READING_FRESH_MS),
         namespaces_seen: Shared::for_ms(READING_FRESH_MS),
     };
-    Rooms { transactor, scheduler, services: Arc::new(services) }
+    Services { transactor, scheduler, shared: Arc::new(shared) }
 }
 
 impl std::fmt::Debug for Engine {

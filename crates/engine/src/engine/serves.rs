@@ -26,7 +26,7 @@ macro_rules! serves {
                     caller: &'a Caller,
                     args: op::$module::Args,
                 ) -> BoxFuture<'a, Result<<op::$name as Operation>::Outcome>> {
-                    self.rooms.carry_out::<op::$name>(caller, args)
+                    self.services.carry_out::<op::$name>(caller, args)
                 }
             }
         )*

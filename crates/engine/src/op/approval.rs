@@ -19,7 +19,7 @@ use crate::caller::Caller;
 use crate::charges::question;
 use crate::cursor;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::view::{questions, signed, some_text};
 
 /// Rounds one call makes; a filter that matches little answers with fewer items and a cursor.
@@ -28,7 +28,7 @@ const ROUNDS_MAX: usize = 20;
 /// A place in the list: since when, partition, id.
 type Position = (i64, u16, [u8; 16]);
 
-impl Handle<ListApprovals> for Rooms {
+impl Handle<ListApprovals> for Services {
     async fn handle(&self, caller: &Caller, args: ListApprovalsArgs) -> Result<ListApprovalsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -73,7 +73,7 @@ impl Handle<ListApprovals> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// The questions of budgets that something waits for, what has waited longest first. A budget learns only later that
     /// everything that waited for its answer has ended.
     async fn asking_budgets(&self, namespace: &str, limit: usize) -> Result<Vec<BudgetQuestionView>> {
@@ -171,7 +171,7 @@ fn view(caller: &Caller, execution: &Execution) -> Option<ApprovalView> {
     })
 }
 
-impl Handle<SignalWaitpoint> for Rooms {
+impl Handle<SignalWaitpoint> for Services {
     async fn handle(&self, caller: &Caller, args: SignalWaitpointArgs) -> Result<SignalOutcome> {
         let waitpoint = self.waitpoint(&args.waitpoint_id).await?;
         // A caller that brings no token learns nothing of other namespaces.
@@ -187,13 +187,13 @@ impl Handle<SignalWaitpoint> for Rooms {
     }
 }
 
-impl Handle<ReadQuestion> for Rooms {
+impl Handle<ReadQuestion> for Services {
     async fn handle(&self, caller: &Caller, args: ReadQuestionArgs) -> Result<ReadQuestionOutcome> {
         let found = self.waitpoint(&args.waitpoint_id).await?;
         let reader = match &args.token {
             Some(token) => {
                 // A token for a waitpoint that is not there is refused as all wrong tokens are, and takes as long.
-                let secrets = self.services.secrets.secrets_for(&token.0).await?;
+                let secrets = self.shared.secrets.secrets_for(&token.0).await?;
                 let subject = found.as_ref().map(TokenSubject::from);
                 secrets.verify(&token.0, subject.as_ref(), self.transactor.now())?;
                 Caller::system()
@@ -221,7 +221,7 @@ impl Handle<ReadQuestion> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A waitpoint, whichever execution it belongs to.
     async fn waitpoint(&self, id: &WaitpointId) -> Result<Option<Waitpoint>> {
         let partition = ExecutionId { partition: id.partition, uuid: id.uuid };

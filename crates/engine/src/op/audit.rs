@@ -16,7 +16,7 @@ use crate::caller::{Caller, Standing};
 use crate::env::BoxFuture;
 use crate::logs;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
 /// The fields that name the object of an operation whose path does not.
@@ -65,7 +65,7 @@ impl Target {
 /// An act that was carried out: why it was refused, if it was, and how to tell its caller.
 type Done = (Option<Error>, Box<dyn FnOnce() + Send>);
 
-impl Rooms {
+impl Services {
     /// Carries out an administrative act and records it. It runs in a task of its own: once begun it is recorded, also
     /// when the caller has gone.
     pub(crate) async fn administer<O: Operation>(&self, caller: &Caller, args: O::Args) -> Result<O::Outcome>
@@ -75,9 +75,9 @@ impl Rooms {
         let (reply, answer) = oneshot::channel();
         let fields = O::to_text(&args).and_then(|text| serde_json::from_str(&text)).unwrap_or(Value::Null);
         let target = Target::of(caller, O::NAME, O::PATH, &fields);
-        let (rooms, acting) = (self.clone(), caller.clone());
+        let (services, acting) = (self.clone(), caller.clone());
         let act = async move {
-            let outcome = rooms.perform::<O>(&acting, args).await;
+            let outcome = services.perform::<O>(&acting, args).await;
             let refusal = outcome.as_ref().err().cloned();
             // The caller may have gone; the act stands all the same.
             (refusal, Box::new(move || drop(reply.send(outcome))) as Box<dyn FnOnce() + Send>)

@@ -25,7 +25,7 @@ use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
 use crate::op::spend::estimate_of;
 use crate::opening::Opened;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, logs};
 
@@ -34,7 +34,7 @@ use crate::{cursor, logs};
 /// The meaning of `on_hard` for work that would start while the budget is used up: `block` parks it until a reset or a
 /// raised limit; `fail` ends it as failed, category `budget_exhausted`; `suspend` parks it, too, and shows it as
 /// `paused_by_policy`. None of them touches work that runs: its reports are refused, and its program decides.
-impl Handle<CreateBudget> for Rooms {
+impl Handle<CreateBudget> for Services {
     async fn handle(&self, caller: &Caller, args: CreateBudgetArgs) -> Result<CreateBudgetOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
@@ -47,7 +47,7 @@ impl Handle<CreateBudget> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
     pub(crate) fn everywhere(&self, count: u64) -> Opened {
         let places = self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
@@ -96,7 +96,7 @@ impl DefineBudget<'_> {
     }
 }
 
-impl Handle<GetBudgetTree> for Rooms {
+impl Handle<GetBudgetTree> for Services {
     async fn handle(&self, caller: &Caller, args: GetBudgetTreeArgs) -> Result<GetBudgetTreeOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -117,7 +117,7 @@ impl Handle<GetBudgetTree> for Rooms {
     }
 }
 
-impl Handle<GetBudget> for Rooms {
+impl Handle<GetBudget> for Services {
     async fn handle(&self, caller: &Caller, args: GetBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
@@ -127,7 +127,7 @@ impl Handle<GetBudget> for Rooms {
     }
 }
 
-impl Handle<ListBudgets> for Rooms {
+impl Handle<ListBudgets> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListBudgetsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions =
@@ -146,14 +146,14 @@ impl Handle<ListBudgets> for Rooms {
     }
 }
 
-impl Handle<SetBudgetLimits> for Rooms {
+impl Handle<SetBudgetLimits> for Services {
     async fn handle(&self, caller: &Caller, args: SetBudgetLimitsArgs) -> Result<BudgetStatus> {
         let change = |budget: &mut Budget, now: i64| budget.set_limits(&args.dimensions, now);
         self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await
     }
 }
 
-impl Handle<UpdateBudget> for Rooms {
+impl Handle<UpdateBudget> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateBudgetArgs) -> Result<BudgetStatus> {
         let change = |budget: &mut Budget, now: i64| budget.update(&args.change(), now);
         let status = self.change_budget(caller, args.namespace.as_deref(), &args.name, &change).await?;
@@ -166,7 +166,7 @@ impl Handle<UpdateBudget> for Rooms {
 
 type Change<'a> = &'a (dyn Fn(&mut Budget, i64) -> Result<()> + Sync);
 
-impl Rooms {
+impl Services {
     /// Children that something waits for follow a changed template at once, the others with their next charge.
     async fn children_follow(&self, caller: &Caller, status: &BudgetStatus) -> Result<()> {
         let (namespace, name) = (&status.namespace, &status.name);
@@ -201,10 +201,9 @@ impl Rooms {
     ) -> Result<BudgetStatus> {
         let namespace = caller.namespace(namespace)?;
         let partition = self.transactor.partitions().budget_partition(&namespace, name);
-        let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, name)).await;
+        let key = Budget::key_of(&namespace, name);
         let verb = ChangeBudget { namespace: &namespace, name, change };
-        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
         self.scheduler.release_parked(&namespace, Gate::Budget(name), opened).await;
         Ok(status)
     }
@@ -238,7 +237,7 @@ impl Command for ChangeBudget<'_> {
     }
 }
 
-impl Handle<DeleteBudget> for Rooms {
+impl Handle<DeleteBudget> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
@@ -263,7 +262,7 @@ impl Handle<DeleteBudget> for Rooms {
     }
 }
 
-impl Handle<ReportBudgetUsage> for Rooms {
+impl Handle<ReportBudgetUsage> for Services {
     async fn handle(&self, caller: &Caller, args: ReportBudgetUsageArgs) -> Result<ReportUsageResult> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let (mut tags, mut estimate) = (Tags::new(), None);
@@ -293,7 +292,7 @@ impl Handle<ReportBudgetUsage> for Rooms {
 
 /// Charges what an attempt has spent to the budgets of its execution. The lease need not hold any more: what was spent
 /// was spent.
-impl Handle<ReportUsage> for Rooms {
+impl Handle<ReportUsage> for Services {
     async fn handle(&self, caller: &Caller, args: ReportUsageArgs) -> Result<ReportUsageOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
@@ -330,7 +329,7 @@ impl Handle<ReportUsage> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Refuses a report by a caller that neither holds or held a lease of the execution nor is an operator.
     pub(crate) async fn check_reporter(
         &self,
@@ -358,7 +357,7 @@ impl Rooms {
     }
 }
 
-impl Handle<ResetBudget> for Rooms {
+impl Handle<ResetBudget> for Services {
     async fn handle(&self, caller: &Caller, args: ResetBudgetArgs) -> Result<ResetBudgetOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);

@@ -14,13 +14,13 @@ use crate::bulk::Turn;
 use crate::caller::Caller;
 use crate::cursor;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
 /// Where a page of jobs ended: creation and id.
 type Position = (i64, [u8; 16]);
 
-impl Handle<CreateBulk> for Rooms {
+impl Handle<CreateBulk> for Services {
     async fn handle(&self, caller: &Caller, args: CreateBulkArgs) -> Result<BulkView> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let filter = within_reach(caller, &args.filter)?;
@@ -82,7 +82,7 @@ impl Command for Begin {
     }
 }
 
-impl Handle<GetBulk> for Rooms {
+impl Handle<GetBulk> for Services {
     async fn handle(&self, caller: &Caller, args: GetBulkArgs) -> Result<BulkView> {
         let job = self.transactor.find::<BulkJob>(Partition::SYSTEM, BulkJob::key_of(&args.bulk_id)).await?;
         BulkView::of(&visible(caller, &args.bulk_id, job)?)
@@ -95,7 +95,7 @@ fn visible(caller: &Caller, id: &BulkId, job: Option<BulkJob>) -> Result<BulkJob
     job.ok_or_else(|| Error::of(Code::BulkNotFound).with("bulk_id", id))
 }
 
-impl Handle<ListBulk> for Rooms {
+impl Handle<ListBulk> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListBulkOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -119,13 +119,13 @@ impl Handle<ListBulk> for Rooms {
 
 /// The commit that is answered says that the job is to stop; the turn behind it makes its part stop, which ends the job.
 /// After a crash in between, its timer goes on.
-impl Handle<CancelBulk> for Rooms {
+impl Handle<CancelBulk> for Services {
     async fn handle(&self, caller: &Caller, args: CancelBulkArgs) -> Result<BulkView> {
         let key = BulkJob::key_of(&args.bulk_id);
         let stop = Stop { caller, id: &args.bulk_id };
         let mut job = self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &stop).await?;
         while !job.has_ended() {
-            if let Turn::Gone = self.services.bulk.take_turn(&key).await? {
+            if let Turn::Gone = self.shared.bulk.take_turn(&key).await? {
                 break;
             }
             let found = self.transactor.find::<BulkJob>(Partition::SYSTEM, key.clone()).await?;

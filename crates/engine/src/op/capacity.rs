@@ -6,11 +6,11 @@ use ff_core::{Code, Error, Result, limits};
 
 use crate::env;
 use crate::registry::HeldLeases;
-use crate::rooms::Rooms;
 use crate::scheduler::Ask;
 use crate::scheduler::ready::READ_PATIENCE_MS;
+use crate::services::Services;
 
-impl Rooms {
+impl Services {
     /// Leaves a claim as many tasks as its worker may run beside those it holds.
     pub(super) async fn within_capacity(&self, mut ask: Ask) -> Result<Ask> {
         let Some(held) = self.count_held(&ask).await? else { return Ok(ask) };
@@ -26,7 +26,7 @@ impl Rooms {
     /// Refuses a grant's lease to a worker that has no room for it.
     pub(super) async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<()> {
         let Some(worker) = worker else { return Ok(()) };
-        let leases = self.services.registry.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
+        let leases = self.shared.registry.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
         if held.leases < held.capacity { Ok(()) } else { Err(at_capacity(&held)) }
     }
@@ -35,7 +35,7 @@ impl Rooms {
     /// worker that waits for work costs the store nothing.
     pub(super) async fn check_room(&self, ask: &Ask) -> Result<()> {
         let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
-        if !self.services.registry.was_full(&key) {
+        if !self.shared.registry.was_full(&key) {
             return Ok(());
         }
         match self.count_held(ask).await? {
@@ -53,12 +53,12 @@ impl Rooms {
         }
         let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
         let now = self.transactor.env().now_ms();
-        if self.services.registry.has_room(&key, ended, taken, now) || taken <= ended {
+        if self.shared.registry.has_room(&key, ended, taken, now) || taken <= ended {
             return Ok(Surplus::None);
         }
         let Some(held) = self.count_held(ask).await? else { return Ok(Surplus::None) };
         let over = usize::try_from(held.leases.saturating_sub(held.capacity)).unwrap_or(usize::MAX).min(taken);
-        self.services.registry.has_room(&key, over, 0, now);
+        self.shared.registry.has_room(&key, over, 0, now);
         Ok(if over == 0 { Surplus::None } else { Surplus::Some { over, refusal: at_capacity(&held) } })
     }
 
@@ -70,7 +70,7 @@ impl Rooms {
         }
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
-        let Some(worker) = self.services.system.system_document::<Worker>(&key).await? else { return Ok(None) };
+        let Some(worker) = self.shared.system.system_document::<Worker>(&key).await? else { return Ok(None) };
         let now = self.transactor.env().now_ms();
         // While a partition does not answer, the engine cannot say what the worker holds, and the others have work for
         // it.
@@ -78,14 +78,14 @@ impl Rooms {
             return Ok(None);
         }
         let instances = [ask.instance_id.as_str()];
-        let counting = self.services.registry.leases_held(namespace, &instances);
+        let counting = self.shared.registry.leases_held(namespace, &instances);
         let leases = match env::within(self.transactor.env_handle(), READ_PATIENCE_MS, counting).await {
             Some(Ok(held)) => held.iter().sum(),
             Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
             Some(Err(_)) | None => return Ok(None),
         };
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
-        self.services.registry.remember_held(key, held, now);
+        self.shared.registry.remember_held(key, held, now);
         Ok(Some(held))
     }
 }

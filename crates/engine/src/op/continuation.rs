@@ -10,13 +10,13 @@ use crate::caller::Caller;
 use crate::limits::bytes;
 use crate::mailbox::{self, Renumbered};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::transition::stop_instead;
 use crate::visibility::load_visible;
 use crate::{journal, payload};
 
-impl Handle<ContinueAsNew> for Rooms {
+impl Handle<ContinueAsNew> for Services {
     async fn handle(&self, caller: &Caller, args: ContinueAsNewArgs) -> Result<ContinueAsNewOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();

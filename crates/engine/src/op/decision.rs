@@ -11,11 +11,11 @@ use crate::caller::Caller;
 use crate::journal;
 use crate::mailbox::{self, Renumbered};
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
-impl Handle<DecideStep> for Rooms {
+impl Handle<DecideStep> for Services {
     async fn handle(&self, caller: &Caller, args: DecideStepArgs) -> Result<DecideStepOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();

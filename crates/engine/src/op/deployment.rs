@@ -12,9 +12,9 @@ use ff_store::LogStart;
 use crate::caller::Caller;
 use crate::logs;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
-impl Handle<GetDeployment> for Rooms {
+impl Handle<GetDeployment> for Services {
     async fn handle(&self, caller: &Caller, _args: GetDeploymentArgs) -> Result<GetDeploymentOutcome> {
         let info = self.transactor.store().info();
         Ok(GetDeploymentOutcome {
@@ -28,7 +28,7 @@ impl Handle<GetDeployment> for Rooms {
             test_clock: self.transactor.options().test_clock.is_some(),
             undecodable: self.transactor.metrics().undecodable.load(Ordering::Relaxed),
             undecodable_entries: self.transactor.metrics().undecodable_entries.entries(),
-            servers: self.services.servers.known(),
+            servers: self.shared.servers.known(),
             caller: Some(CallerView {
                 name: caller.name.clone(),
                 namespace: caller.namespace.clone(),
@@ -43,7 +43,7 @@ impl Handle<GetDeployment> for Rooms {
 const PAGES_MAX: usize = 20;
 
 /// Acts that were done and acts that were refused stand in two logs, and are listed as one: the latest first.
-impl Handle<ListAudit> for Rooms {
+impl Handle<ListAudit> for Services {
     async fn handle(&self, caller: &Caller, args: ListAuditArgs) -> Result<ListAuditOutcome> {
         let namespace = match (&args.namespace, &caller.namespace) {
             (None, None) => None,
@@ -78,7 +78,7 @@ impl Handle<ListAudit> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn read_trail(&self, trail: &mut Trail) -> Result<()> {
         let start = LogStart::Before(trail.read_before);
         let page = self.transactor.store().log(Partition::SYSTEM, trail.log.clone(), start, limits::PAGE_MAX).await?;

@@ -18,7 +18,7 @@ use ff_core::planted::{Bug, planted};
 use ff_core::suspension::{NewSuspension, SuspendReason};
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
 use ff_core::{
-    Blob, Code, Document, Error, Indexed, Key, PublicState, Result, Signal, SignalId, Suspension, SuspensionId,
+    AcceptedSignal, Blob, Code, Document, Error, Indexed, Key, PublicState, Result, SignalId, Suspension, SuspensionId,
     WaitpointId, limits,
 };
 use ff_store::{Answer, Query};
@@ -28,14 +28,14 @@ use crate::caller::Caller;
 use crate::flow::tell_downstreams;
 use crate::limits::bytes;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::transition::stop_instead;
 use crate::view::some_instant;
 use crate::visibility::load_visible;
 use crate::{env, journal, logs, mailbox, payload};
 
-impl Handle<Complete> for Rooms {
+impl Handle<Complete> for Services {
     async fn handle(&self, caller: &Caller, args: CompleteArgs) -> Result<CompleteOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let size = args.result()?.map_or(0, |result| result.bytes.len());
@@ -77,7 +77,7 @@ impl Command for Request<'_, Complete> {
     }
 }
 
-impl Handle<Fail> for Rooms {
+impl Handle<Fail> for Services {
     async fn handle(&self, caller: &Caller, args: FailArgs) -> Result<FailOutcome> {
         let holder = (&args.fence, args.new_entries()?);
         let failing = self.transactor.change_and_record(caller, &args.execution_id, holder, |execution, context| {
@@ -104,7 +104,7 @@ impl Handle<Fail> for Rooms {
     }
 }
 
-impl Handle<Delay> for Rooms {
+impl Handle<Delay> for Services {
     async fn handle(&self, caller: &Caller, args: DelayArgs) -> Result<DelayOutcome> {
         let holder = (&args.fence, args.new_entries()?);
         self.transactor
@@ -117,7 +117,7 @@ impl Handle<Delay> for Rooms {
     }
 }
 
-impl Handle<WaitChildren> for Rooms {
+impl Handle<WaitChildren> for Services {
     async fn handle(&self, caller: &Caller, args: WaitChildrenArgs) -> Result<WaitChildrenOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -158,7 +158,7 @@ fn divide_optional(content: Option<Content>) -> (Option<Payload>, Option<Bytes>)
     (Some(payload), blob)
 }
 
-impl Handle<Suspend> for Rooms {
+impl Handle<Suspend> for Services {
     async fn handle(&self, caller: &Caller, args: SuspendArgs) -> Result<SuspendOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -185,9 +185,9 @@ impl Handle<Suspend> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn suspend_outcome(&self, answer: SuspendAnswer) -> Result<SuspendOutcome> {
-        let token = self.services.secrets.sign(&answer.waitpoint).await?;
+        let token = self.shared.secrets.sign(&answer.waitpoint).await?;
         let SuspendAnswer { kept, waitpoint, .. } = answer;
         let (waitpoint_id, waitpoint_key) = (waitpoint.id, waitpoint.waitpoint_key);
         Ok(match kept.signals {
@@ -315,7 +315,7 @@ const SUSPEND: &str = "suspend";
 
 impl SuspendExecution<'_> {
     /// A key names a suspension of its lease; another lease may use it again. Without one this call is known to the
-    /// rooms by the id of its suspension.
+    /// services by the id of its suspension.
     fn identity(&self) -> Identity {
         let lease = [self.args.execution_id.uuid.as_bytes().as_slice(), self.args.fence.lease_id.as_bytes()];
         let (name, kept_ms) = match &self.args.idempotency_key {
@@ -407,14 +407,14 @@ async fn fitting(tx: &mut Tx<'_>, request: &NewSuspension, buffered: Vec<SignalF
     if request.ask.schema.is_empty() || buffered.is_empty() {
         return Ok(buffered);
     }
-    let keys: Vec<Key> = buffered.iter().map(|fact| Signal::key_of(&fact.id)).collect();
+    let keys: Vec<Key> = buffered.iter().map(|fact| AcceptedSignal::key_of(&fact.id)).collect();
     let mut answers = tx.read(vec![Query::Documents(keys.clone()), Query::Blobs(keys)]).await?.into_iter();
     let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
     let blobs = answers.next().and_then(Answer::into_blobs).unwrap_or_default();
     let suspension = Suspension::new(request.clone(), tx.now)?;
     let mut fitting = Vec::new();
     for ((fact, document), blob) in buffered.into_iter().zip(documents).zip(blobs) {
-        let signal = document.map(|stored| Signal::decode(&stored.body)).transpose()?;
+        let signal = document.map(|stored| AcceptedSignal::decode(&stored.body)).transpose()?;
         let payload = signal.and_then(|signal| signal.payload).or(blob.map(Blob));
         if suspension.check_answer(&fact, payload.as_ref().map(|payload| &payload[..])).is_ok() {
             fitting.push(fact);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Listener;
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::{cursor, env, logs, view};
 
 /// How far an estimate of the difference between two clocks may be wrong.
@@ -90,7 +90,7 @@ impl Watermark {
 /// The cursor is one watermark over all partitions, on the clock of the system partition: instants of a partition whose
 /// clock differs are put by as much before they are compared. That difference is an estimate, so a partition is read
 /// from a little before the watermark; where it had events in that stretch, the cursor says up to which.
-impl Handle<ListEvents> for Rooms {
+impl Handle<ListEvents> for Services {
     async fn handle(&self, caller: &Caller, args: ListEventsArgs) -> Result<ListEventsOutcome> {
         let namespace = match (&args.namespace, &caller.namespace) {
             (None, None) => None,
@@ -150,13 +150,13 @@ impl std::fmt::Debug for EventWatch {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Begins to watch for events: watch first, then list, then wait.
     pub(crate) fn watch_events(&self) -> EventWatch {
         EventWatch(
             self.transactor
                 .flow_partitions()
-                .map(|partition| self.services.board.listen(partition, logs::events()))
+                .map(|partition| self.shared.board.listen(partition, logs::events()))
                 .collect(),
         )
     }
@@ -169,7 +169,7 @@ struct Round {
     more: bool,
 }
 
-impl Rooms {
+impl Services {
     /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
     async fn round(
         &self,
@@ -234,7 +234,7 @@ const EXECUTION_EVENTS_PAGES_MAX: usize = 100;
 /// before the execution did.
 const DATED_AHEAD_MAX_MS: i64 = 1_000;
 
-impl Handle<ListExecutionEvents> for Rooms {
+impl Handle<ListExecutionEvents> for Services {
     async fn handle(&self, caller: &Caller, args: ListExecutionEventsArgs) -> Result<ListExecutionEventsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let partition = execution.id.partition();

@@ -15,32 +15,32 @@ use crate::env;
 use crate::op::Handle;
 use crate::op::capacity::Surplus;
 use crate::op::lease::in_order;
-use crate::rooms::Rooms;
 use crate::scheduler::{Ask, Taken};
+use crate::services::Services;
 use crate::transaction::CallerGone;
 
 /// When the endings and renewals of a call have their answers, its claim has this long to finish.
 const CLAIM_PATIENCE_MS: i64 = 250;
 
-impl Handle<Exchange> for Rooms {
+impl Handle<Exchange> for Services {
     async fn handle(&self, caller: &Caller, args: ExchangeArgs) -> Result<ExchangeOutcome> {
         caller.namespace(args.namespace.as_deref())?;
         self.transactor.limits().renewals(&args.renew)?;
-        let (rooms, caller) = (self.clone(), caller.clone());
+        let (services, caller) = (self.clone(), caller.clone());
         let gone = Arc::<CallerGone>::default();
         let leaving = Arc::clone(&gone);
         // Parts that were begun are finished, and work that the caller does not receive is given back.
         let work = Box::pin(async move {
-            let gathering = rooms.transactor.gather();
-            let parts = Rooms {
-                scheduler: rooms.scheduler.through(&gathering),
-                services: Arc::clone(&rooms.services),
+            let gathering = services.transactor.gather();
+            let parts = Services {
+                scheduler: services.scheduler.through(&gathering),
+                shared: Arc::clone(&services.shared),
                 transactor: gathering,
             };
             let exchanging = Box::pin(parts.exchange(&caller, args, &gone));
             let (outcome, fresh) = parts.transactor.run_parts(exchanging).await;
             if gone.is_said() && !fresh.is_empty() {
-                Box::pin(rooms.scheduler.give_back(fresh)).await;
+                Box::pin(services.scheduler.give_back(fresh)).await;
             }
             outcome
         });
@@ -68,7 +68,7 @@ impl From<Error> for ExchangedClaim {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Carries out all parts. Answers also with the work that must be given back if the caller does not receive the
     /// answer.
     async fn exchange(

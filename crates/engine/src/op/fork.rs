@@ -12,13 +12,13 @@ use crate::caller::Caller;
 use crate::flow::{cursor_of, parse_cursor};
 use crate::limits::bytes;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::submission::write_new;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, journal, payload, view};
 
-impl Handle<ForkExecution> for Rooms {
+impl Handle<ForkExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ForkExecutionArgs) -> Result<ForkExecutionOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -26,14 +26,14 @@ impl Handle<ForkExecution> for Rooms {
         bytes("input", input.as_ref().map_or(0, |input| input.bytes.len()), self.transactor.limits().input_max_bytes)?;
         let (origin, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         caller.check_lane(&origin.lane)?;
-        self.services.system.check_submission(&origin.namespace, &origin.lane).await?;
+        self.shared.system.check_submission(&origin.namespace, &origin.lane).await?;
         // The input of the origin may be large, and is not part of the commit's reads.
         let input = match input {
             Some(input) => Some(input),
             None => self.transactor.optional_content(payload::Which::Input, &origin.id, &origin.input).await?,
         };
         let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
-        let announced = self.services.system.announces_creation(&origin.namespace).await?;
+        let announced = self.shared.system.announces_creation(&origin.namespace).await?;
         let id = ExecutionId::in_partition(partition, &mint);
         let verb = MakeFork { caller, args: &args, id, input, announced };
         let identity = self.transactor.identity::<ForkExecution>(caller, &args, args.command_id);
@@ -121,7 +121,7 @@ impl MakeFork<'_> {
     }
 }
 
-impl Handle<ListForks> for Rooms {
+impl Handle<ListForks> for Services {
     async fn handle(&self, caller: &Caller, args: ListForksArgs) -> Result<ListForksOutcome> {
         let (origin, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let limit = self.transactor.limits().page(args.limit)?;

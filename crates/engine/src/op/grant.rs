@@ -14,25 +14,25 @@ use ff_core::{Code, Error, LeaseId, LifecyclePhase, Result};
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::not_found;
 
 /// Turns a grant into a lease; an interrupted attempt continues. Everything that can be refused is refused before the
 /// grant is touched, so that a refused worker can still use it.
-impl Handle<ClaimFromGrant> for Rooms {
+impl Handle<ClaimFromGrant> for Services {
     async fn handle(&self, caller: &Caller, args: ClaimFromGrantArgs) -> Result<ClaimFromGrantOutcome> {
         self.claim_granted(caller, args, false).await
     }
 }
 
-impl Handle<ClaimFromReclaimGrant> for Rooms {
+impl Handle<ClaimFromReclaimGrant> for Services {
     async fn handle(&self, caller: &Caller, args: ClaimFromGrantArgs) -> Result<ClaimFromGrantOutcome> {
         self.claim_granted(caller, args, true).await
     }
 }
 
-impl Rooms {
+impl Services {
     async fn claim_granted(
         &self,
         caller: &Caller,
@@ -49,7 +49,7 @@ impl Rooms {
             return Ok(ClaimFromGrantOutcome { task: self.task(&execution, &claimed, lease_until, true).await? });
         }
         let worker =
-            self.services.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+            self.shared.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
         let claim = Claim {
             lease_id: args.grant_id,
             worker_id: worker.as_ref().map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id.clone()),
@@ -63,7 +63,7 @@ impl Rooms {
             return Err(Error::of(Code::NotAResumedExecution));
         }
         execution.capabilities.admit(&args.capabilities)?;
-        if let Some(lane) = self.services.system.lane(&namespace, &execution.lane).await?
+        if let Some(lane) = self.shared.system.lane(&namespace, &execution.lane).await?
             && !lane.admits_claims()
         {
             return Err(Error::of(Code::ExecutionNotEligible).with("lane_state", lane.state));
@@ -161,11 +161,11 @@ impl Command for TakeGranted<'_> {
     }
 }
 
-impl Handle<ReturnGrant> for Rooms {
+impl Handle<ReturnGrant> for Services {
     async fn handle(&self, caller: &Caller, args: ReturnGrantArgs) -> Result<ReturnGrantOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let worker =
-            self.services.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
+            self.shared.system.system_document::<Worker>(&Worker::key_of(&namespace, &args.instance_id)).await?;
         let worker_id = worker.map_or_else(|| args.instance_id.clone(), |worker| worker.worker_id);
         self.transactor
             .change(caller, &args.execution_id, None, |execution, context| {

@@ -19,7 +19,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
 
@@ -28,7 +28,7 @@ const PARTITIONS_AT_ONCE: usize = 16;
 /// Executions with one tag that are looked at in each partition, the newest first.
 const CORRELATED_MAX: usize = 100;
 
-impl Handle<CreateHook> for Rooms {
+impl Handle<CreateHook> for Services {
     async fn handle(&self, caller: &Caller, args: CreateHookArgs) -> Result<CreateHookOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lanes = args.target.lanes();
@@ -37,7 +37,7 @@ impl Handle<CreateHook> for Rooms {
             true => caller.check_every_lane()?,
             false => lanes
                 .iter()
-                .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?,
+                .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.shared.system.check_lane(lane)))?,
         }
         let scheme = args.scheme.unwrap_or_default();
         let (secret, made) = match &args.secret {
@@ -92,7 +92,7 @@ impl Command for Define<'_> {
     }
 }
 
-impl Handle<GetHook> for Rooms {
+impl Handle<GetHook> for Services {
     async fn handle(&self, caller: &Caller, args: HookName) -> Result<HookView> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let found = self.transactor.find::<Hook>(Partition::SYSTEM, Hook::key_of(&namespace, &args.name)).await?;
@@ -100,7 +100,7 @@ impl Handle<GetHook> for Rooms {
     }
 }
 
-impl Handle<ListHooks> for Rooms {
+impl Handle<ListHooks> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListHooksOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -113,7 +113,7 @@ impl Handle<ListHooks> for Rooms {
     }
 }
 
-impl Handle<DeleteHook> for Rooms {
+impl Handle<DeleteHook> for Services {
     async fn handle(&self, caller: &Caller, args: HookName) -> Result<DeleteHookOutcome> {
         caller.check_every_lane()?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
@@ -153,14 +153,14 @@ pub struct HookMessage {
     pub body: Bytes,
 }
 
-impl Rooms {
+impl Services {
     /// Verifies a message that was posted to a hook from outside, and does what the hook says, once for each message. A
     /// hook that does not exist and a signature that is wrong are refused alike.
     pub(crate) async fn receive_hook(&self, message: HookMessage) -> Result<HookReceipt> {
         let namespace = message.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         text::name("namespace", namespace)?;
         text::name("name", &message.name)?;
-        let found = self.services.system.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
+        let found = self.shared.system.system_document::<Hook>(&Hook::key_of(namespace, &message.name)).await?;
         let Some(hook) = found else {
             // The time it takes tells no sender that there is no such hook.
             let nobody = Hook { secret: HookScheme::Standard.make_secret([0; 32]).0, ..Default::default() };

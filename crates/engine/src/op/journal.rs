@@ -11,20 +11,20 @@ use ff_core::op::{
 use ff_core::suspension::SuspendReason;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, PublicState, Result, Signal,
+    AcceptedSignal, Code, Document, Edge, EdgeId, EdgeState, Error, ExecutionId, Indexed, Key, PublicState, Result,
     SuspensionId, TerminalOutcome, limits,
 };
 use ff_store::Query;
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::some_instant;
 use crate::visibility::load_visible;
 use crate::{env, journal, mailbox, substitute, view};
 
-impl Handle<RecordSteps> for Rooms {
+impl Handle<RecordSteps> for Services {
     async fn handle(&self, caller: &Caller, args: RecordStepsArgs) -> Result<RecordStepsOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -63,7 +63,7 @@ impl Command for RecordEntries<'_> {
     }
 }
 
-impl Handle<ListSteps> for Rooms {
+impl Handle<ListSteps> for Services {
     async fn handle(&self, caller: &Caller, args: ListStepsArgs) -> Result<ListStepsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let generation = args.generation.unwrap_or(execution.generation);
@@ -77,7 +77,7 @@ impl Handle<ListSteps> for Rooms {
     }
 }
 
-impl Handle<Park> for Rooms {
+impl Handle<Park> for Services {
     async fn handle(&self, caller: &Caller, args: ParkArgs) -> Result<ParkOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -91,7 +91,7 @@ impl Handle<Park> for Rooms {
                 let mut shown = Vec::with_capacity(waitpoints.len());
                 for waitpoint in waitpoints {
                     let step = step_of(&waitpoint);
-                    let token = self.services.secrets.sign(&waitpoint).await?;
+                    let token = self.shared.secrets.sign(&waitpoint).await?;
                     shown.push(ParkedWaitpoint { waitpoint_id: waitpoint.id, step, token });
                 }
                 Ok(ParkOutcome::Parked { public_state, wake_at, waitpoints: shown })
@@ -365,12 +365,12 @@ fn step_of(waitpoint: &Waitpoint) -> StepIdentity {
 
 /// The entry of a wait that a stored signal ends.
 async fn signalled(tx: &mut Tx<'_>, wait: &Wait, id: &ff_core::SignalId) -> Result<StepEntry> {
-    let key = Signal::key_of(id);
+    let key = AcceptedSignal::key_of(id);
     let mut answers = tx.read(vec![Query::Documents(vec![key.clone()]), Query::Blobs(vec![key])]).await?.into_iter();
     let document =
         answers.next().and_then(ff_store::Answer::into_documents).and_then(|mut found| found.pop()).flatten();
     let blob = answers.next().and_then(ff_store::Answer::into_blobs).and_then(|mut found| found.pop()).flatten();
-    let signal = document.map(|stored| Signal::decode(&stored.body)).transpose()?.unwrap_or_default();
+    let signal = document.map(|stored| AcceptedSignal::decode(&stored.body)).transpose()?.unwrap_or_default();
     let content_type = signal.content_type.clone();
     let payload = signal.payload.clone().or(blob.map(ff_core::Blob));
     Ok(journal::signal_entry(wait, *id, payload, &content_type))

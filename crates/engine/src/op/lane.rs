@@ -16,12 +16,12 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::named_documents::{RemoveNamed, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
 /// Lists lanes by name: those with a document, those of a closed list, and those in which this engine knows of work. A
 /// lane that was only used has no document; it is active.
-impl Handle<ListLanes> for Rooms {
+impl Handle<ListLanes> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListLanesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -42,7 +42,7 @@ impl Handle<ListLanes> for Rooms {
     }
 }
 
-impl Handle<ConfigureLane> for Rooms {
+impl Handle<ConfigureLane> for Services {
     async fn handle(&self, caller: &Caller, args: ConfigureLaneArgs) -> Result<LaneView> {
         let reason = args.reason.as_deref().unwrap_or_default();
         let set = SetLane { lane: &args.lane, state: args.state, aging_ms: args.aging_ms, reason };
@@ -51,7 +51,7 @@ impl Handle<ConfigureLane> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Sets how much a lane lets through; `None` leaves it, and makes the lane if it was never used.
     pub(crate) async fn set_lane(
         &self,
@@ -62,7 +62,7 @@ impl Rooms {
     ) -> Result<LaneView> {
         let namespace = caller.namespace(namespace)?;
         caller.check_lane(set.lane)?;
-        self.services.system.check_lane(set.lane)?;
+        self.shared.system.check_lane(set.lane)?;
         // Names of callers come from outside and may be longer than a label.
         let who = if text::optional_label("who", &caller.name).is_ok() { caller.name.as_str() } else { "" };
         let verb = ChangeLane { namespace: &namespace, set, who };
@@ -113,7 +113,7 @@ impl Command for ChangeLane<'_> {
     }
 }
 
-impl Handle<PauseLane> for Rooms {
+impl Handle<PauseLane> for Services {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Paused);
         let set = SetLane::state(&args, state);
@@ -122,7 +122,7 @@ impl Handle<PauseLane> for Rooms {
     }
 }
 
-impl Handle<ResumeLane> for Rooms {
+impl Handle<ResumeLane> for Services {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Active);
         let set = SetLane::state(&args, state);
@@ -131,7 +131,7 @@ impl Handle<ResumeLane> for Rooms {
     }
 }
 
-impl Handle<DrainLane> for Rooms {
+impl Handle<DrainLane> for Services {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Draining);
         let set = SetLane::state(&args, state);
@@ -140,7 +140,7 @@ impl Handle<DrainLane> for Rooms {
     }
 }
 
-impl Handle<DisableLane> for Rooms {
+impl Handle<DisableLane> for Services {
     async fn handle(&self, caller: &Caller, args: LaneChange) -> Result<LaneView> {
         let state = Some(LaneState::Disabled);
         let set = SetLane::state(&args, state);
@@ -149,7 +149,7 @@ impl Handle<DisableLane> for Rooms {
     }
 }
 
-impl Handle<DeleteLane> for Rooms {
+impl Handle<DeleteLane> for Services {
     async fn handle(&self, caller: &Caller, args: DeleteLaneArgs) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         caller.check_lane(&args.lane)?;

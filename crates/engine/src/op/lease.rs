@@ -20,16 +20,16 @@ use crate::caller::Caller;
 use crate::env;
 use crate::op::Handle;
 use crate::payload::Which;
-use crate::rooms::Rooms;
 use crate::scheduler::ready::{Criteria, Skills};
 use crate::scheduler::{Ask, Taken};
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{some_instant, some_text};
 
 /// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
 const TASK_PATIENCE_MS: i64 = 5_000;
 
-impl Handle<Claim> for Rooms {
+impl Handle<Claim> for Services {
     async fn handle(&self, caller: &Caller, args: ClaimArgs) -> Result<ClaimOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         if args.lease_ids.is_empty()
@@ -57,7 +57,7 @@ impl Handle<Claim> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// The work of a claim that is repeated because its answer was lost; `None` if it holds nothing.
     pub(super) async fn held_before(&self, ask: &Ask) -> Result<Option<ClaimOutcome>> {
         let mut held = self.scheduler.find_reachable_leases(ask).await?;
@@ -134,7 +134,7 @@ impl Rooms {
         limits.capabilities(&args.capabilities)?;
         args.lanes
             .iter()
-            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?;
+            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.shared.system.check_lane(lane)))?;
         let mut lease_ids = args.lease_ids.clone();
         lease_ids
             .resize_with(args.max_tasks(), || LeaseId::mint(&env::mint(self.transactor.env(), self.transactor.now())));
@@ -167,8 +167,8 @@ impl Rooms {
     /// Claims. If the caller is gone when the work has been taken, it is given back at once instead of waiting for its
     /// lease to run out.
     async fn deliver(&self, ask: Ask, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
-        let (rooms, gone) = (self.clone(), Arc::clone(&ask.gone));
-        let work = Box::pin(async move { rooms.claim_tasks(Arc::new(ask), once).await });
+        let (services, gone) = (self.clone(), Arc::clone(&ask.gone));
+        let work = Box::pin(async move { services.claim_tasks(Arc::new(ask), once).await });
         self.transactor.see_through_telling(gone, work).await
     }
 
@@ -190,8 +190,8 @@ impl Rooms {
         if ask.gone.is_said() {
             self.undo_claim(taken, once).await;
         } else if !unread.is_empty() {
-            let (rooms, once) = (self.clone(), once.filter(|_| empty));
-            self.transactor.spawn_short(async move { rooms.undo_claim(unread, once).await });
+            let (services, once) = (self.clone(), once.filter(|_| empty));
+            self.transactor.spawn_short(async move { services.undo_claim(unread, once).await });
         }
         errors.pop().filter(|_| empty).map_or(Ok(in_order(outcome, &ask)), Err)
     }
@@ -367,14 +367,14 @@ impl Command for ForgetClaim<'_> {
     }
 }
 
-impl Handle<RenewLeases> for Rooms {
+impl Handle<RenewLeases> for Services {
     async fn handle(&self, caller: &Caller, args: RenewLeasesArgs) -> Result<RenewLeasesOutcome> {
         self.transactor.limits().renewals(&args.leases)?;
         Ok(RenewLeasesOutcome { results: self.transactor.renew_all(caller, &args.leases).await })
     }
 }
 
-impl Handle<Progress> for Rooms {
+impl Handle<Progress> for Services {
     async fn handle(&self, caller: &Caller, args: ProgressArgs) -> Result<Done> {
         let identity = self.transactor.callers_identity::<Progress>(caller, &args, None);
         self.transactor

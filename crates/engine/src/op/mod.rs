@@ -43,7 +43,7 @@ pub use hook::HookMessage;
 
 use crate::caller::Caller;
 use crate::env::BoxFuture;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
 /// A call as the command of a transaction: `impl Command for Request<'_, SomeOperation>` says what it does.
 pub(crate) struct Request<'a, O: Operation> {
@@ -59,7 +59,7 @@ pub(crate) trait Handle<O: Operation> {
     fn handle(&self, caller: &Caller, args: O::Args) -> impl Future<Output = Result<O::Outcome>> + Send;
 }
 
-impl Rooms {
+impl Services {
     /// Carries out an operation, and counts it.
     ///
     /// The two branches are separated before the future is made: a future with both would be compiled with both, even

@@ -17,10 +17,10 @@ use crate::cursor;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
 use crate::providers::{ProviderAnswer, ProviderAsk};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
-impl Handle<CreateProvider> for Rooms {
+impl Handle<CreateProvider> for Services {
     async fn handle(&self, caller: &Caller, args: CreateProviderArgs) -> Result<CreateProviderOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
@@ -52,7 +52,7 @@ impl Command for DefineProvider<'_> {
     }
 }
 
-impl Handle<GetProvider> for Rooms {
+impl Handle<GetProvider> for Services {
     async fn handle(&self, caller: &Caller, args: GetProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let status = self.provider_status(&namespace, &args.name).await?;
@@ -60,7 +60,7 @@ impl Handle<GetProvider> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A provider as it is now.
     pub(crate) async fn provider_status(&self, namespace: &str, name: &str) -> Result<Option<ProviderStatus>> {
         let partition = self.transactor.partitions().quota_partition(namespace, name);
@@ -69,7 +69,7 @@ impl Rooms {
     }
 }
 
-impl Handle<ListProviders> for Rooms {
+impl Handle<ListProviders> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListProvidersOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions =
@@ -85,14 +85,13 @@ impl Handle<ListProviders> for Rooms {
     }
 }
 
-impl Handle<UpdateProvider> for Rooms {
+impl Handle<UpdateProvider> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
-        let _turn = self.transactor.locks().take(partition, key.clone()).await;
         let verb = ChangeProvider { key, name: &args.name, change: args.change() };
-        self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await
+        self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await
     }
 }
 
@@ -118,7 +117,7 @@ impl Command for ChangeProvider<'_> {
 }
 
 /// Bookings of a provider that is deleted lapse by themselves.
-impl Handle<DeleteProvider> for Rooms {
+impl Handle<DeleteProvider> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
@@ -136,7 +135,7 @@ impl Handle<DeleteProvider> for Rooms {
     }
 }
 
-impl Handle<AcquireProvider> for Rooms {
+impl Handle<AcquireProvider> for Services {
     async fn handle(&self, caller: &Caller, args: AcquireProviderArgs) -> Result<Acquired> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_live(&execution, lease_until, &args.fence).await?;
@@ -147,7 +146,7 @@ impl Handle<AcquireProvider> for Rooms {
             ttl_ms: args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS),
         };
         match self
-            .services
+            .shared
             .providers
             .ask_provider(&execution.namespace, &args.provider, ProviderAsk::Acquire(request))
             .await?
@@ -158,7 +157,7 @@ impl Handle<AcquireProvider> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Refuses a fence whose lease does not hold now.
     async fn check_live(&self, execution: &Execution, lease_until: i64, fence: &LeaseFence) -> Result<()> {
         let partition = execution.id.partition();
@@ -174,13 +173,13 @@ impl Rooms {
 }
 
 /// The lease need not hold any more: what was used was used.
-impl Handle<SettleProvider> for Rooms {
+impl Handle<SettleProvider> for Services {
     async fn handle(&self, caller: &Caller, args: SettleProviderArgs) -> Result<SettleProviderOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
         let id = booking_id(&execution, &args.provider, &args.key);
         let ask = ProviderAsk::Settle { id, lease: args.fence.lease_id, actual: args.actual };
-        match self.services.providers.ask_provider(&execution.namespace, &args.provider, ask).await? {
+        match self.shared.providers.ask_provider(&execution.namespace, &args.provider, ask).await? {
             ProviderAnswer::Settled(settled) => Ok(settled),
             ProviderAnswer::Acquired(_) | ProviderAnswer::Lapsed => Err(Error::of(Code::Internal)),
         }
@@ -196,7 +195,7 @@ fn booking_id(execution: &Execution, provider: &str, key: &str) -> BookingId {
     }
 }
 
-impl Handle<ThrottleProvider> for Rooms {
+impl Handle<ThrottleProvider> for Services {
     async fn handle(&self, caller: &Caller, args: ThrottleProviderArgs) -> Result<ProviderStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);

@@ -16,10 +16,10 @@ use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
 use crate::opening::Opened;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
-impl Handle<CreateQuota> for Rooms {
+impl Handle<CreateQuota> for Services {
     async fn handle(&self, caller: &Caller, args: CreateQuotaArgs) -> Result<CreateQuotaOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
@@ -66,7 +66,7 @@ impl Command for DefineQuota<'_> {
     }
 }
 
-impl Handle<GetQuota> for Rooms {
+impl Handle<GetQuota> for Services {
     async fn handle(&self, caller: &Caller, args: GetQuotaArgs) -> Result<QuotaStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
@@ -77,7 +77,7 @@ impl Handle<GetQuota> for Rooms {
     }
 }
 
-impl Handle<ListQuotas> for Rooms {
+impl Handle<ListQuotas> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListQuotasOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions =
@@ -93,14 +93,13 @@ impl Handle<ListQuotas> for Rooms {
     }
 }
 
-impl Handle<UpdateQuota> for Rooms {
+impl Handle<UpdateQuota> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateQuotaArgs) -> Result<QuotaStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
-        let turn = self.transactor.locks().take(partition, QuotaPolicy::key_of(&namespace, &args.name)).await;
+        let key = QuotaPolicy::key_of(&namespace, &args.name);
         let verb = ChangeQuota { namespace: &namespace, args: &args };
-        let (status, opened) = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
         self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), opened).await;
         Ok(status)
     }
@@ -134,7 +133,7 @@ impl Command for ChangeQuota<'_> {
 }
 
 /// Slots of claims that run are not given back; a quota that is made anew under the name counts those that are left.
-impl Handle<DeleteQuota> for Rooms {
+impl Handle<DeleteQuota> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);

@@ -15,10 +15,11 @@ use ff_core::{Code, CommandId, Family, Indexed, Partition, Result, ScheduleId, t
 use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::locks::Turn;
 use crate::named_documents::{no_such, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
 use crate::schedule::Runs;
+use crate::services::Services;
 use crate::submission::Submissions;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, env};
@@ -45,11 +46,16 @@ impl Place {
     }
 }
 
-impl Rooms {
+impl Services {
     fn place(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Place> {
         let namespace = caller.namespace(namespace)?;
         let partition = self.transactor.partitions().schedule_partition(&namespace, name);
         Ok(Place { namespace, name: name.to_owned(), partition, caller: caller.clone() })
+    }
+
+    /// Waits for its turn at a schedule.
+    async fn turn_at(&self, place: &Place) -> Turn<'_> {
+        self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await
     }
 
     /// A schedule as people see it, with the states of its runs.
@@ -86,7 +92,7 @@ fn name_of(caller: &Caller) -> &str {
     if text::optional_label("by", &caller.name).is_ok() { &caller.name } else { "" }
 }
 
-impl Handle<CreateSchedule> for Rooms {
+impl Handle<CreateSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: CreateScheduleArgs) -> Result<CreateScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
@@ -123,7 +129,7 @@ impl Command for Define {
     }
 }
 
-impl Handle<GetSchedule> for Rooms {
+impl Handle<GetSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: GetScheduleArgs) -> Result<ScheduleView> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let key = Schedule::key_of(&place.namespace, &place.name);
@@ -133,7 +139,7 @@ impl Handle<GetSchedule> for Rooms {
     }
 }
 
-impl Handle<ListSchedules> for Rooms {
+impl Handle<ListSchedules> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListSchedulesOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partitions =
@@ -148,7 +154,7 @@ impl Handle<ListSchedules> for Rooms {
     }
 }
 
-impl Handle<UpdateSchedule> for Rooms {
+impl Handle<UpdateSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateScheduleArgs) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         args.template.lanes().try_for_each(|lane| caller.check_lane(lane))?;
@@ -158,32 +164,29 @@ impl Handle<UpdateSchedule> for Rooms {
         let change = Change(&place, |schedule: &mut Schedule, now| {
             schedule.update(definition.clone(), template.clone(), args.expected_revision, now).map(|()| true)
         });
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
 
-impl Handle<PauseSchedule> for Rooms {
+impl Handle<PauseSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<PauseSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.pause(note, by, now));
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
 
-impl Handle<ResumeSchedule> for Rooms {
+impl Handle<ResumeSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: ScheduleNote) -> Result<ScheduleSummary> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<ResumeSchedule>(caller, &args, None);
         let (note, by) = (args.note.as_deref().unwrap_or_default(), name_of(caller));
         let change = Change(&place, |schedule: &mut Schedule, now| schedule.resume(note, by, now));
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &change).await
     }
 }
@@ -203,18 +206,17 @@ impl<F: Fn(&mut Schedule, i64) -> Result<bool> + Send + Sync> Command for Change
     }
 }
 
-impl Handle<TriggerSchedule> for Rooms {
+impl Handle<TriggerSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: TriggerScheduleArgs) -> Result<TriggerScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<TriggerSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor
             .transact_once(
                 place.partition,
                 identity,
-                &Trigger { submissions: &self.services.submissions, place: &place, args: &args, id },
+                &Trigger { submissions: &self.shared.submissions, place: &place, args: &args, id },
             )
             .await
     }
@@ -250,13 +252,12 @@ impl Command for Trigger<'_> {
     }
 }
 
-impl Handle<BackfillSchedule> for Rooms {
+impl Handle<BackfillSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: BackfillScheduleArgs) -> Result<BackfillScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<BackfillSchedule>(caller, &args, args.command_id);
         let id = identity.as_ref().map(|identity| CommandId(Uuid::from_bytes(*identity.digest()))).unwrap_or_default();
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &Refill { place: &place, args: &args, id }).await
     }
 }
@@ -279,12 +280,11 @@ impl Command for Refill<'_> {
     }
 }
 
-impl Handle<DeleteSchedule> for Rooms {
+impl Handle<DeleteSchedule> for Services {
     async fn handle(&self, caller: &Caller, args: DeleteScheduleArgs) -> Result<DeleteScheduleOutcome> {
         let place = self.place(caller, args.namespace.as_deref(), &args.name)?;
         let identity = self.transactor.identity::<DeleteSchedule>(caller, &args, None);
-        let _turn =
-            self.transactor.locks().take(place.partition, Schedule::key_of(&place.namespace, &place.name)).await;
+        let _turn = self.turn_at(&place).await;
         self.transactor.transact_once(place.partition, identity, &Delete { place: &place }).await
     }
 }

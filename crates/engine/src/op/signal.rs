@@ -10,8 +10,8 @@ use ff_core::planted::{Bug, planted};
 use ff_core::signal::SignalOutcome;
 use ff_core::waitpoint::{Waitpoint, WaitpointState};
 use ff_core::{
-    Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Role, Signal, SignalEffect, SignalId, SignalRecord,
-    TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
+    AcceptedSignal, Blob, Code, Document, Error, Indexed, Key, NewSignal, Result, Role, SignalEffect, SignalId,
+    SignalRecord, TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
 };
 use ff_store::{Query, Scan, StoredDocument};
 use uuid::Uuid;
@@ -21,19 +21,19 @@ use crate::execution_data::close_waitpoints;
 use crate::journal::signal_entry;
 use crate::limits::bytes;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::{check_reachable, load_visible, not_found};
 use crate::{env, journal, mailbox};
 
-impl Handle<DeliverSignal> for Rooms {
+impl Handle<DeliverSignal> for Services {
     async fn handle(&self, caller: &Caller, args: DeliverSignalArgs) -> Result<SignalOutcome> {
         let signal = self.new_signal(&args)?;
         signal.validate()?;
         let size = signal.payload.as_ref().map_or(0, |payload| payload.len());
         bytes("payload", size, self.transactor.limits().signal_payload_max_bytes)?;
         let authority = match &args.token {
-            Some(token) => Authority::Token(&token.0, self.services.secrets.secrets_for(&token.0).await?),
+            Some(token) => Authority::Token(&token.0, self.shared.secrets.secrets_for(&token.0).await?),
             None => Authority::Operator,
         };
         let partition = args.execution_id.partition();
@@ -46,7 +46,7 @@ impl Handle<DeliverSignal> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     fn new_signal(&self, args: &DeliverSignalArgs) -> Result<NewSignal> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let payload = args.payload()?;
@@ -138,7 +138,11 @@ impl Command for SendSignal<'_> {
         let (id, fresh) = match self.args.waitpoint_id {
             Some(id) => (id, None),
             // A repeat goes where the signal went first, wherever its name leads by now.
-            None => match tx.load::<Signal>(Signal::key_of(&self.signal.id)).await?.map(|loaded| loaded.document) {
+            None => match tx
+                .load::<AcceptedSignal>(AcceptedSignal::key_of(&self.signal.id))
+                .await?
+                .map(|loaded| loaded.document)
+            {
                 Some(existing) if existing.execution == self.args.execution_id => (existing.waitpoint, None),
                 _ => self.meant_waitpoint(tx).await?,
             },
@@ -173,7 +177,7 @@ struct Found {
     waitpoint: Option<Waitpoint>,
     execution: Option<Execution>,
     record: Option<SignalRecord>,
-    signal: Option<Signal>,
+    signal: Option<AcceptedSignal>,
 }
 
 impl SendSignal<'_> {
@@ -196,7 +200,7 @@ impl SendSignal<'_> {
 
     async fn read(&self, tx: &mut Tx<'_>, id: WaitpointId) -> Result<Found> {
         let execution = Execution::key_of(&self.args.execution_id);
-        let mut keys = vec![Waitpoint::key_of(&id), execution, Signal::key_of(&self.signal.id)];
+        let mut keys = vec![Waitpoint::key_of(&id), execution, AcceptedSignal::key_of(&self.signal.id)];
         keys.extend(self.record_key(&id));
         let answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
         let documents = answers.into_iter().next().and_then(ff_store::Answer::into_documents).unwrap_or_default();
@@ -334,7 +338,7 @@ impl SendSignal<'_> {
                 execution.deliver_signal(fact, delay_ms, tx.now, &mut effects)?.delivery.effect()
             }
         };
-        let (signal, blob) = Signal::accept(new, effect, tx.now)?;
+        let (signal, blob) = AcceptedSignal::accept(new, effect, tx.now)?;
         if let Some(blob) = blob {
             tx.blob(signal.key(), Some(blob.0));
         }
@@ -363,7 +367,7 @@ fn adopt<D: Indexed>(tx: &mut Tx<'_>, found: Option<(Key, Option<StoredDocument>
 }
 
 /// A signal id that was used before means the same signal, if it came to the same waitpoint.
-fn duplicate_of(existing: &Signal, waitpoint: WaitpointId) -> Result<SignalOutcome> {
+fn duplicate_of(existing: &AcceptedSignal, waitpoint: WaitpointId) -> Result<SignalOutcome> {
     if existing.waitpoint == waitpoint {
         return Ok(SignalOutcome::Duplicate { existing_signal_id: existing.id });
     }

@@ -23,10 +23,10 @@ use crate::hint::Item;
 use crate::named_documents::no_such;
 use crate::op::Handle;
 use crate::opening::Opened;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
-impl Handle<ReserveSpend> for Rooms {
+impl Handle<ReserveSpend> for Services {
     async fn handle(&self, caller: &Caller, args: ReserveSpendArgs) -> Result<ReserveSpendOutcome> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         caller.check_lane(&execution.lane)?;
@@ -80,7 +80,7 @@ impl Handle<ReserveSpend> for Rooms {
 }
 
 /// The lease need not hold any more: what was spent was spent.
-impl Handle<SettleSpend> for Rooms {
+impl Handle<SettleSpend> for Services {
     async fn handle(&self, caller: &Caller, args: SettleSpendArgs) -> Result<SettleSpendOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
@@ -90,7 +90,7 @@ impl Handle<SettleSpend> for Rooms {
     }
 }
 
-impl Handle<ReleaseSpend> for Rooms {
+impl Handle<ReleaseSpend> for Services {
     async fn handle(&self, caller: &Caller, args: ReleaseSpendArgs) -> Result<ReleaseSpendOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         self.check_reporter(caller, &execution, &args.fence).await?;
@@ -99,7 +99,7 @@ impl Handle<ReleaseSpend> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Ends a reservation in every budget that holds it.
     async fn end_everywhere(
         &self,
@@ -146,7 +146,7 @@ impl Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// The budget asks a person: the execution lets go of its lease until the answer comes. It may have come meanwhile, so
     /// the budget is looked at once more.
     async fn ask_for_more(
@@ -204,7 +204,7 @@ fn id_of(execution: &Execution, budget: &str, lease: LeaseId, key: &str) -> Rese
     ReservationId { namespace, budget, execution: execution.id, lease, key: key.to_owned() }
 }
 
-impl Handle<ListReservations> for Rooms {
+impl Handle<ListReservations> for Services {
     async fn handle(&self, caller: &Caller, args: ListReservationsArgs) -> Result<ListReservationsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
@@ -226,7 +226,7 @@ impl Handle<ListReservations> for Rooms {
 }
 
 /// A person answers for everything that waits: it is all let go, and what still does not fit asks or is refused anew.
-impl Handle<DecideBudget> for Rooms {
+impl Handle<DecideBudget> for Services {
     async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         if !caller.lanes.is_empty() {

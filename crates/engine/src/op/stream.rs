@@ -15,12 +15,12 @@ use ff_store::{Answer, Append, LogStart, Query};
 use crate::caller::Caller;
 use crate::limits::bytes;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, logs};
 
-impl Handle<AppendFrames> for Rooms {
+impl Handle<AppendFrames> for Services {
     async fn handle(&self, caller: &Caller, args: AppendFramesArgs) -> Result<AppendFramesOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -156,7 +156,7 @@ fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame>
 /// Frames of mode `best_effort` are for readers that watch now: they are shown for this long.
 const BEST_EFFORT_MS: i64 = 60_000;
 
-impl Handle<ReadStream> for Rooms {
+impl Handle<ReadStream> for Services {
     async fn handle(&self, caller: &Caller, args: ReadStreamArgs) -> Result<StreamFrames> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let (from, to) = args.bounds()?;
@@ -168,7 +168,7 @@ impl Handle<ReadStream> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Frames of an attempt after a number, and whether the stream has ended.
     pub(crate) async fn read_frames(
         &self,
@@ -253,7 +253,7 @@ fn check_attempt(execution: &Execution, attempt: AttemptIndex) -> Result<()> {
 
 /// Reads the frames after a certain one, waiting for the first of them. While nothing is written this costs the store
 /// nothing; the end of the stream wakes every tail.
-impl Handle<TailStream> for Rooms {
+impl Handle<TailStream> for Services {
     async fn handle(&self, caller: &Caller, args: TailStreamArgs) -> Result<StreamFrames> {
         let id = &args.execution_id;
         self.transactor.check_id(id)?;
@@ -261,7 +261,7 @@ impl Handle<TailStream> for Rooms {
         let count = self.transactor.limits().frames(args.limit)?;
         let deadline = self.transactor.env().now_ms()
             + self.transactor.limits().tail_wait("wait_ms", args.wait_ms.unwrap_or(0))?;
-        let mut listener = self.services.board.listen(id.partition(), logs::frames(id, args.attempt));
+        let mut listener = self.shared.board.listen(id.partition(), logs::frames(id, args.attempt));
         loop {
             self.transactor.refuse_if_closing()?;
             // The execution first: what was written before its end is in the log by then.
@@ -276,7 +276,7 @@ impl Handle<TailStream> for Rooms {
     }
 }
 
-impl Handle<ReadSummary> for Rooms {
+impl Handle<ReadSummary> for Services {
     async fn handle(&self, caller: &Caller, args: ReadSummaryArgs) -> Result<ReadSummaryOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let key = Summary::key_of(&execution.id, args.attempt);

@@ -17,7 +17,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::caller::Caller;
 use crate::named_documents::{no_such, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::submission::Submissions;
 use crate::subscription::{NewDelivery, create_delivery, watch_creation};
 use crate::transaction::{Command, Tx};
@@ -26,7 +26,7 @@ use crate::{cursor, env};
 /// Partitions that are read at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
 
-impl Rooms {
+impl Services {
     /// A subscription that is there and stays there.
     async fn subscription(&self, caller: &Caller, namespace: Option<&str>, name: &str) -> Result<Subscription> {
         let namespace = caller.namespace(namespace)?;
@@ -41,7 +41,7 @@ fn is_admin(caller: &Caller) -> bool {
     caller.role.allows(Role::Admin)
 }
 
-impl Handle<CreateSubscription> for Rooms {
+impl Handle<CreateSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: CreateSubscriptionArgs) -> Result<CreateSubscriptionOutcome> {
         // It sees what happens in every lane.
         caller.check_every_lane()?;
@@ -49,7 +49,7 @@ impl Handle<CreateSubscription> for Rooms {
         let given = match &args.target {
             SubscriptionTarget::Webhook(webhook) => webhook.secret.as_ref(),
             SubscriptionTarget::Execution(request) => {
-                self.services.system.check_lane(request.lane.as_deref().unwrap_or(DEFAULT_LANE))?;
+                self.shared.system.check_lane(request.lane.as_deref().unwrap_or(DEFAULT_LANE))?;
                 None
             }
             SubscriptionTarget::Unknown(variant) => return Err(variant.refused("target")),
@@ -71,12 +71,12 @@ impl Handle<CreateSubscription> for Rooms {
         if let Some(old) =
             self.transactor.find::<Subscription>(Partition::SYSTEM, key.clone()).await?.filter(|old| old.removing)
         {
-            self.services.subscriptions.finish_removal(&old).await?;
+            self.shared.subscriptions.finish_removal(&old).await?;
         }
         let identity = self.transactor.callers_identity::<CreateSubscription>(caller, &args, None);
         let mut outcome = self.transactor.transact_once(Partition::SYSTEM, identity, &Define { new }).await?;
         if let Some(id) = outcome.subscription_id() {
-            self.services.subscriptions.begin_cursors(id).await?;
+            self.shared.subscriptions.begin_cursors(id).await?;
         }
         if let (CreateSubscriptionOutcome::Created { subscription_id, secret }, None, SubscriptionTarget::Webhook(_)) =
             (&mut outcome, given, &args.target)
@@ -118,7 +118,7 @@ impl Command for Define {
     }
 }
 
-impl Handle<GetSubscription> for Rooms {
+impl Handle<GetSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: SubscriptionName) -> Result<SubscriptionView> {
         let subscription = self.subscription(caller, args.namespace.as_deref(), &args.name).await?;
         let mut view = SubscriptionView::of(&subscription, is_admin(caller))?;
@@ -136,7 +136,7 @@ impl Handle<GetSubscription> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// The cursor of a subscription in a partition, and its last deliveries there.
     async fn deliveries_in(
         &self,
@@ -157,7 +157,7 @@ impl Rooms {
     }
 }
 
-impl Handle<ListSubscriptions> for Rooms {
+impl Handle<ListSubscriptions> for Services {
     async fn handle(&self, caller: &Caller, args: NamespacePage) -> Result<ListSubscriptionsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -182,7 +182,7 @@ fn name_of(caller: &Caller) -> &str {
     }
 }
 
-impl Handle<PauseSubscription> for Rooms {
+impl Handle<PauseSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: SubscriptionNote) -> Result<SubscriptionSummary> {
         caller.check_every_lane()?;
         let identity = self.transactor.identity::<PauseSubscription>(caller, &args, None);
@@ -192,7 +192,7 @@ impl Handle<PauseSubscription> for Rooms {
     }
 }
 
-impl Handle<ResumeSubscription> for Rooms {
+impl Handle<ResumeSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: SubscriptionNote) -> Result<SubscriptionSummary> {
         caller.check_every_lane()?;
         let identity = self.transactor.identity::<ResumeSubscription>(caller, &args, None);
@@ -228,7 +228,7 @@ async fn load(tx: &mut Tx<'_>, namespace: &str, name: &str) -> Result<Subscripti
     found.ok_or_else(|| no_such(Code::SubscriptionNotFound, name))
 }
 
-impl Handle<TestSubscription> for Rooms {
+impl Handle<TestSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: TestSubscriptionArgs) -> Result<TestSubscriptionOutcome> {
         caller.check_every_lane()?;
         let subscription = self.subscription(caller, args.namespace.as_deref(), &args.name).await?;
@@ -237,7 +237,7 @@ impl Handle<TestSubscription> for Rooms {
         let event_id = format!("{TEST_TYPE}-{}", self.transactor.fresh_command());
         let id = subscription.delivery_id(partition, &event_id, self.transactor.now());
         let verb =
-            CreateTestDelivery { submissions: &self.services.submissions, subscription: &subscription, event_id, id };
+            CreateTestDelivery { submissions: &self.shared.submissions, subscription: &subscription, event_id, id };
         self.transactor.transact_once(partition, identity, &verb).await
     }
 }
@@ -260,7 +260,7 @@ impl Command for CreateTestDelivery<'_> {
     }
 }
 
-impl Handle<DeleteSubscription> for Rooms {
+impl Handle<DeleteSubscription> for Services {
     async fn handle(&self, caller: &Caller, args: SubscriptionName) -> Result<DeleteSubscriptionOutcome> {
         caller.check_every_lane()?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
@@ -270,7 +270,7 @@ impl Handle<DeleteSubscription> for Rooms {
         let key = Subscription::key_of(&namespace, &args.name);
         let removed = self.transactor.find::<Subscription>(Partition::SYSTEM, key).await?;
         if let Some(removed) = removed.filter(|one| one.id == outcome.subscription_id) {
-            self.services.subscriptions.finish_removal(&removed).await?;
+            self.shared.subscriptions.finish_removal(&removed).await?;
         }
         Ok(outcome)
     }

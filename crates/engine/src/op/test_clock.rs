@@ -14,8 +14,8 @@ use ff_store::{Answer, Query, Scan};
 use crate::caller::Caller;
 use crate::env;
 use crate::op::Handle;
-use crate::rooms::Rooms;
 use crate::scheduler::reads::NAMES_LIMIT;
+use crate::services::Services;
 use crate::test_clock::TestClock;
 use crate::transaction::{Command, Tx};
 
@@ -31,13 +31,13 @@ const DUE_LIMIT: usize = 100;
 /// Entries of one index that are counted.
 const COUNT_MAX: u64 = 1_000_000;
 
-impl Handle<GetTestClock> for Rooms {
+impl Handle<GetTestClock> for Services {
     async fn handle(&self, _caller: &Caller, _args: GetTestClockArgs) -> Result<TestClockView> {
         self.test_clock_view(self.test_clock()?).await
     }
 }
 
-impl Handle<AdvanceTestClock> for Rooms {
+impl Handle<AdvanceTestClock> for Services {
     async fn handle(&self, caller: &Caller, args: AdvanceTestClockArgs) -> Result<TestClockView> {
         let clock = self.test_clock()?;
         let to = match self.transactor.callers_identity::<AdvanceTestClock>(caller, &args, None) {
@@ -52,7 +52,7 @@ impl Handle<AdvanceTestClock> for Rooms {
     }
 }
 
-impl Handle<WaitUntilIdle> for Rooms {
+impl Handle<WaitUntilIdle> for Services {
     async fn handle(&self, _caller: &Caller, args: WaitUntilIdleArgs) -> Result<WaitUntilIdleOutcome> {
         let clock = self.test_clock()?;
         let timeout_ms = self
@@ -67,7 +67,7 @@ impl Handle<WaitUntilIdle> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn test_clock_view(&self, clock: &TestClock) -> Result<TestClockView> {
         Ok(TestClockView { now: clock.now(), next_due_at: self.next_due().await?, due: self.overdue().await? })
     }
@@ -114,7 +114,7 @@ impl Activity {
     }
 }
 
-impl Rooms {
+impl Services {
     /// The clock that a test moves; refused where there is none.
     pub(crate) fn test_clock(&self) -> Result<&Arc<TestClock>> {
         self.transactor.options().test_clock.as_ref().ok_or_else(|| Error::of(Code::NoTestClock))
@@ -137,7 +137,7 @@ impl Rooms {
         self.show(clock, to);
         self.settle(clock, give_up_at).await?;
         // This engine's own registration follows the clock as well.
-        self.services.servers.look_again();
+        self.shared.servers.look_again();
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Rooms {
         }
     }
 
-    /// Waits until what the rooms does is as wanted, or until an instant of the process. The answer is what was seen
+    /// Waits until what the services does is as wanted, or until an instant of the process. The answer is what was seen
     /// last.
     pub(crate) async fn wait_for_activity(
         &self,
@@ -269,7 +269,7 @@ impl Rooms {
     /// Whether a worker could be given what is in this queue: its lane gives out work, and its gate is not closed.
     async fn gives_out(&self, queue: &IndexName) -> Result<bool> {
         let Some(index::QueueName { namespace, lane, .. }) = index::QueueName::parse(queue) else { return Ok(true) };
-        let open = self.services.system.lane(&namespace, &lane).await?.is_none_or(|lane| lane.admits_claims());
+        let open = self.shared.system.lane(&namespace, &lane).await?.is_none_or(|lane| lane.admits_claims());
         let gate = queue.parts().and_then(|parts| parts.last().map(|gate| gate.to_vec())).unwrap_or_default();
         Ok(open
             && !std::str::from_utf8(&gate).is_ok_and(|gate| self.scheduler.ready().is_gate_closed(&namespace, gate)))

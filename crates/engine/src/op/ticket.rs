@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::{Caller, Standing};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
 /// The contents of a ticket. It holds names, no secrets: its bearer may read it.
 #[derive(Serialize, Deserialize)]
@@ -24,7 +24,7 @@ struct Ticket {
     expires_at: i64,
 }
 
-impl Handle<CreateStreamTicket> for Rooms {
+impl Handle<CreateStreamTicket> for Services {
     async fn handle(&self, caller: &Caller, args: CreateStreamTicketArgs) -> Result<CreateStreamTicketOutcome> {
         if let Some(id) = &args.execution_id {
             self.transactor.visible_execution(caller, id).await?;
@@ -41,17 +41,17 @@ impl Handle<CreateStreamTicket> for Rooms {
         };
         let text = serde_json::to_string(&ticket)
             .map_err(|error| Error::new(Code::Internal, format!("a ticket cannot be written: {error}")))?;
-        let ticket = self.services.secrets.waitpoint_secrets().await?.seal(&text)?;
+        let ticket = self.shared.secrets.waitpoint_secrets().await?.seal(&text)?;
         Ok(CreateStreamTicketOutcome { ticket: Secret(ticket), expires_at })
     }
 }
 
-impl Rooms {
+impl Services {
     /// The caller behind a ticket, and the one execution it is good for. Wrong, old and foreign ones read the same.
     pub(crate) async fn redeem_ticket(&self, ticket: &str) -> Result<(Caller, Option<ExecutionId>)> {
         let refused = || Error::of(Code::Unauthenticated);
         let now = self.transactor.now();
-        let text = self.services.secrets.secrets_for(ticket).await?.unseal(ticket, now).ok_or_else(refused)?;
+        let text = self.shared.secrets.secrets_for(ticket).await?.unseal(ticket, now).ok_or_else(refused)?;
         let ticket: Ticket = serde_json::from_str(&text).map_err(|_| refused())?;
         if ticket.expires_at <= now {
             return Err(refused());
@@ -59,7 +59,7 @@ impl Rooms {
         let standing = if ticket.proven { Standing::Token } else { Standing::Open };
         let token_created_at = ticket.token_created_at;
         let caller = Caller { standing, token_created_at, ..Caller::new(ticket.name, ticket.namespace, ticket.role) };
-        self.services.system.confirm_caller(&caller).await?;
+        self.shared.system.confirm_caller(&caller).await?;
         Ok((caller, ticket.execution_id))
     }
 }

@@ -13,14 +13,14 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::env;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
 /// Creates an API token. Its secret is shown once, and again to a repeat of the call that has its idempotency key.
 ///
 /// The secret of such a call is derived from the key and from random bytes that the record of the call keeps: neither of
 /// the two reveals it without the other, and the store holds only one of them.
-impl Handle<CreateToken> for Rooms {
+impl Handle<CreateToken> for Services {
     async fn handle(&self, caller: &Caller, args: CreateTokenArgs) -> Result<CreateTokenOutcome> {
         let identity = self.transactor.callers_identity::<CreateToken>(caller, &args, None);
         // A token reaches no further than the one that makes it.
@@ -101,7 +101,7 @@ impl Command for StoreToken<'_> {
     }
 }
 
-impl Handle<ListTokens> for Rooms {
+impl Handle<ListTokens> for Services {
     async fn handle(&self, caller: &Caller, args: ListTokensArgs) -> Result<ListTokensOutcome> {
         let limit = self.transactor.limits().page(args.limit)?;
         // The cursor is the last name: it leads to the last entry also when that is gone.
@@ -132,7 +132,7 @@ impl Handle<ListTokens> for Rooms {
     }
 }
 
-impl Handle<RevokeToken> for Rooms {
+impl Handle<RevokeToken> for Services {
     async fn handle(&self, caller: &Caller, args: RevokeTokenArgs) -> Result<RevokeTokenOutcome> {
         self.transactor
             .transact(

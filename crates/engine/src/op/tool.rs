@@ -9,10 +9,10 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::named_documents::{RemoveNamed, page};
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
 /// Lists tools by name. A caller that is limited to lanes sees those that it may submit to.
-impl Handle<ListTools> for Rooms {
+impl Handle<ListTools> for Services {
     async fn handle(&self, caller: &Caller, args: ListToolsArgs) -> Result<ListToolsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -37,7 +37,7 @@ impl Handle<ListTools> for Rooms {
     }
 }
 
-impl Handle<DeleteTool> for Rooms {
+impl Handle<DeleteTool> for Services {
     async fn handle(&self, caller: &Caller, args: DeleteToolArgs) -> Result<Removed> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         caller.check_every_lane()?;

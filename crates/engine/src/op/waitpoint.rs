@@ -16,7 +16,7 @@ use ff_core::op::{
 use ff_core::token::RotateWaitpointSecretResult;
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint, WaitpointState};
 use ff_core::{
-    Blob, Code, Document, Error, ExecutionId, Indexed, Key, Partition, Result, ResumeSignal, Signal, SignalId,
+    AcceptedSignal, Blob, Code, Document, Error, ExecutionId, Indexed, Key, Partition, Result, ResumeSignal, SignalId,
     TokenSubject, WaitpointId, WaitpointSecrets, index, limits,
 };
 use ff_store::{Answer, Query, Scan};
@@ -24,12 +24,12 @@ use ff_store::{Answer, Query, Scan};
 use crate::caller::Caller;
 use crate::env;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
 use crate::secrets::already_rotating;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
-impl Handle<CreatePendingWaitpoint> for Rooms {
+impl Handle<CreatePendingWaitpoint> for Services {
     async fn handle(&self, caller: &Caller, args: CreatePendingWaitpointArgs) -> Result<CreatePendingWaitpointOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -43,7 +43,7 @@ impl Handle<CreatePendingWaitpoint> for Rooms {
         };
         let waitpoint = self.transactor.transact_once(partition, identity, &verb).await?;
         Ok(CreatePendingWaitpointOutcome {
-            token: self.services.secrets.sign(&waitpoint).await?,
+            token: self.shared.secrets.sign(&waitpoint).await?,
             waitpoint_id: waitpoint.id,
             waitpoint_key: waitpoint.waitpoint_key,
             expires_at: waitpoint.expires_at,
@@ -104,7 +104,7 @@ fn same_waitpoint(existing: Waitpoint, asked: &Waitpoint) -> Result<Waitpoint> {
     Ok(existing)
 }
 
-impl Handle<ListPendingWaitpoints> for Rooms {
+impl Handle<ListPendingWaitpoints> for Services {
     async fn handle(&self, caller: &Caller, args: ListPendingWaitpointsArgs) -> Result<ListPendingWaitpointsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let suspension = execution.suspension.as_ref();
@@ -122,7 +122,7 @@ impl Handle<ListPendingWaitpoints> for Rooms {
                 _ => {}
             }
         }
-        let secrets = self.services.secrets.waitpoint_secrets().await?;
+        let secrets = self.shared.secrets.waitpoint_secrets().await?;
         let mut items = Vec::with_capacity(found.len());
         let mut seen = BTreeSet::new();
         for waitpoint in found.iter().filter_map(|stored| self.transactor.readable::<Waitpoint>(stored)) {
@@ -141,7 +141,7 @@ impl Handle<ListPendingWaitpoints> for Rooms {
     }
 }
 
-impl Handle<GetWaitpointToken> for Rooms {
+impl Handle<GetWaitpointToken> for Services {
     async fn handle(&self, caller: &Caller, args: GetWaitpointTokenArgs) -> Result<GetWaitpointTokenOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let key = Waitpoint::key_of(&args.waitpoint_id);
@@ -153,7 +153,7 @@ impl Handle<GetWaitpointToken> for Rooms {
             caller.check_lane(&execution.lane)?;
         }
         waitpoint.check_open(self.transactor.now_in(args.execution_id.partition()))?;
-        let token = self.services.secrets.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
+        let token = self.shared.secrets.waitpoint_secrets().await?.sign(&TokenSubject::from(&waitpoint))?;
         Ok(GetWaitpointTokenOutcome {
             waitpoint_id: waitpoint.id,
             waitpoint_key: waitpoint.waitpoint_key,
@@ -163,7 +163,7 @@ impl Handle<GetWaitpointToken> for Rooms {
     }
 }
 
-impl Handle<CloseWaitpoint> for Rooms {
+impl Handle<CloseWaitpoint> for Services {
     async fn handle(&self, caller: &Caller, args: CloseWaitpointArgs) -> Result<CloseWaitpointOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -207,34 +207,34 @@ pub(crate) fn visible_waitpoint(
         .ok_or_else(|| Error::of(Code::WaitpointNotFound).with("waitpoint_id", id))
 }
 
-impl Handle<ListResumeSignals> for Rooms {
+impl Handle<ListResumeSignals> for Services {
     async fn handle(&self, caller: &Caller, args: ListResumeSignalsArgs) -> Result<ListResumeSignalsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         Ok(ListResumeSignalsOutcome { items: self.resume_signals(&execution).await? })
     }
 }
 
-impl Rooms {
+impl Services {
     /// Signals with their payloads, in one round trip.
     pub(crate) async fn read_signals(&self, execution: &Execution, ids: &[SignalId]) -> Result<Vec<ResumeSignal>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let keys: Vec<Key> = ids.iter().map(Signal::key_of).collect();
+        let keys: Vec<Key> = ids.iter().map(AcceptedSignal::key_of).collect();
         let queries = vec![Query::Documents(keys.clone()), Query::Blobs(keys)];
         let mut answers = self.transactor.read(execution.id.partition(), queries).await?.answers.into_iter();
         let documents = answers.next().and_then(Answer::into_documents).unwrap_or_default();
         let blobs: Vec<Option<Bytes>> = answers.next().and_then(Answer::into_blobs).unwrap_or_default();
         let mut signals = Vec::with_capacity(ids.len());
         for (document, blob) in documents.into_iter().zip(blobs) {
-            let signal = document.and_then(|stored| self.transactor.readable::<Signal>(&stored));
+            let signal = document.and_then(|stored| self.transactor.readable::<AcceptedSignal>(&stored));
             signals.extend(signal.map(|signal| signal.into_resume_signal(blob.map(Blob))));
         }
         Ok(signals)
     }
 }
 
-impl Handle<RotateWaitpointSecret> for Rooms {
+impl Handle<RotateWaitpointSecret> for Services {
     async fn handle(&self, caller: &Caller, args: RotateWaitpointSecretArgs) -> Result<RotateWaitpointSecretResult> {
         if let Some(namespace) = &caller.namespace {
             let detail =
@@ -242,7 +242,7 @@ impl Handle<RotateWaitpointSecret> for Rooms {
             return Err(Error::new(Code::Forbidden, detail));
         }
         caller.check_every_lane()?;
-        let _one_at_a_time = self.services.secrets.begin_rotation()?;
+        let _one_at_a_time = self.shared.secrets.begin_rotation()?;
         let grace_ms = args.grace_ms.unwrap_or(self.transactor.options().secret_grace_ms);
         let identity = self.transactor.callers_identity::<RotateWaitpointSecret>(caller, &args, None);
         self.transactor

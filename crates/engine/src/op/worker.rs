@@ -13,15 +13,15 @@ use ff_store::Scan;
 use crate::caller::Caller;
 use crate::cursor;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
-impl Handle<RegisterWorker> for Rooms {
+impl Handle<RegisterWorker> for Services {
     async fn handle(&self, caller: &Caller, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
         self.transactor.limits().capabilities(&args.capabilities)?;
         args.lanes
             .iter()
-            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.services.system.check_lane(lane)))?;
+            .try_for_each(|lane| caller.check_lane(lane).and_then(|()| self.shared.system.check_lane(lane)))?;
         let registration = Registration {
             namespace: caller.namespace(args.namespace.as_deref())?,
             worker_id: args.worker_id,
@@ -35,7 +35,7 @@ impl Handle<RegisterWorker> for Rooms {
             lease_ttl_ms: self.transactor.limits().lease_ttl(args.lease_ttl_ms)?,
             tools: args.tools,
         };
-        let (worker, expires_at) = self.services.registry.register(registration).await?;
+        let (worker, expires_at) = self.shared.registry.register(registration).await?;
         // The full set once, the digest afterwards.
         tracing::info!(
             instance = worker.instance_id,
@@ -47,13 +47,13 @@ impl Handle<RegisterWorker> for Rooms {
     }
 }
 
-impl Handle<HeartbeatWorker> for Rooms {
+impl Handle<HeartbeatWorker> for Services {
     async fn handle(&self, caller: &Caller, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
         self.transactor.limits().renewals(&args.leases)?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
         // The leases do not depend on the registration: a worker that lost it keeps its work while it registers anew.
         let (registration, leases) = futures_util::future::join(
-            self.services.registry.keep_registration(&namespace, &args.instance_id, &args.nonce),
+            self.shared.registry.keep_registration(&namespace, &args.instance_id, &args.nonce),
             self.transactor.renew_all(caller, &args.leases),
         )
         .await;
@@ -61,11 +61,11 @@ impl Handle<HeartbeatWorker> for Rooms {
     }
 }
 
-impl Handle<DeregisterWorker> for Rooms {
+impl Handle<DeregisterWorker> for Services {
     async fn handle(&self, caller: &Caller, args: DeregisterWorkerArgs) -> Result<DeregisterWorkerOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let key = Worker::key_of(&namespace, &args.instance_id);
-        self.services.registry.forget(&key);
+        self.shared.registry.forget(&key);
         let verb = RemoveWorker { caller, key, nonce: args.nonce.as_deref() };
         self.transactor.transact(Partition::SYSTEM, self.transactor.fresh_command(), &verb).await
     }
@@ -94,7 +94,7 @@ impl Command for RemoveWorker<'_> {
 /// Pages of the registry that one call looks at before it hands out a short page with a cursor.
 const SCANS_MAX: usize = 10;
 
-impl Handle<ListWorkers> for Rooms {
+impl Handle<ListWorkers> for Services {
     async fn handle(&self, caller: &Caller, args: ListWorkersArgs) -> Result<ListWorkersOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -125,7 +125,7 @@ impl Handle<ListWorkers> for Rooms {
             }
         }
         let instances: Vec<&str> = found.iter().map(|(worker, _)| worker.instance_id.as_str()).collect();
-        let held = self.services.registry.leases_held(&namespace, &instances).await?;
+        let held = self.shared.registry.leases_held(&namespace, &instances).await?;
         let items = found.iter().zip(held).map(|((worker, until), held)| worker.view(*until, held)).collect();
         let next_cursor = position.filter(|_| !ended).map(|position| cursor::encode(&position));
         Ok(ListWorkersOutcome { items, next_cursor })

@@ -470,7 +470,7 @@ mod tests {
         let partition = task.execution_id.partition();
         let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
         slow.0.store(true, Ordering::SeqCst);
-        let transactor = &engine.rooms.transactor;
+        let transactor = &engine.services.transactor;
         let resolve = async || {
             transactor.transact(partition, transactor.fresh_command(), &Resolve { work: &work, chunk: 10 }).await
         };
@@ -502,7 +502,7 @@ mod tests {
         let work = Work::from([(Execution::key_of(&task.execution_id), Progress::default())]);
         // Less than all of its edges go into one commit, which therefore does not change the upstream itself.
         slow.0.store(true, Ordering::SeqCst);
-        let transactor = &engine.rooms.transactor;
+        let transactor = &engine.services.transactor;
         let verb = Resolve { work: &work, chunk: 1 };
         let resolve = transactor.transact(partition, transactor.fresh_command(), &verb);
         let replay = call::<ReplayExecution>(&engine, json!({ "execution_id": task.execution_id }));
@@ -540,7 +540,7 @@ mod tests {
                 let options = Options { services: false, ..Options::default() };
                 let engine = Engine::start(Arc::new(store), Arc::new(TokioEnv::current()), options).await.unwrap();
                 let (flow, child, work) = failed_upstream(&engine).await;
-                let transactor = &engine.rooms.transactor;
+                let transactor = &engine.services.transactor;
                 let verb = Resolve { work: &work, chunk: 10 };
                 let resolve = transactor.transact(child.partition(), transactor.fresh_command(), &verb);
                 let cancel = json!({ "flow_id": flow, "policy": policy, "reason": "stop" });

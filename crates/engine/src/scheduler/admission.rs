@@ -195,16 +195,11 @@ impl Scheduler {
     /// Reads the budgets of a partition for all claims that ask for them. A read serves only the claims that asked
     /// before it began, so that each claim sees everything that was acknowledged before it.
     async fn serve_budget_reads(&self, partition: Partition, place: Name) {
-        loop {
-            let waiting = self.memory.budget_reads.next(&place).await;
-            if waiting.is_empty() {
-                return;
-            }
-            let (asked, senders): (Vec<Arc<BTreeSet<Named>>>, Vec<_>) = waiting.into_iter().unzip();
+        while let Some((asked, callers)) = self.memory.budget_reads.next(&place).await {
             let names: BTreeSet<&Named> = asked.iter().flat_map(|names| names.iter()).collect();
             let found = self.find_budgets(partition, names).await.map(Arc::new);
-            let told = found.map(|found| senders.iter().map(|_| Ok(Arc::clone(&found))).collect());
-            groups::answer(senders, told);
+            let told = found.map(|found| callers.iter().map(|_| Ok(Arc::clone(&found))).collect());
+            groups::answer(callers, told);
         }
     }
 

@@ -46,19 +46,12 @@ impl Scheduler {
 
     async fn commit_charges(&self, root: Name) {
         let partition = self.transactor.partitions().budget_partition(&root.0, &root.1);
-        loop {
-            let waiting = self.memory.charges.next(&root).await;
-            if waiting.is_empty() {
-                return;
-            }
-            let (calls, senders): (Vec<Call>, Vec<_>) = waiting.into_iter().unzip();
+        while let Some((calls, callers)) = self.memory.charges.next(&root).await {
             let verb = ChargeAll { namespace: &root.0, calls: &calls };
-            let turn = self.transactor.locks().take(partition, Budget::key_of(&root.0, &root.1)).await;
-            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
-            drop(turn);
+            let outcome = self.transactor.transact_in_turn(partition, Budget::key_of(&root.0, &root.1), &verb).await;
             let (answers, changed) =
                 outcome.map_or_else(|error| (Err(error), Vec::new()), |(all, changed)| (Ok(all), changed));
-            groups::answer(senders, answers);
+            groups::answer(callers, answers);
             self.budgets_changed(&root.0, changed).await;
         }
     }

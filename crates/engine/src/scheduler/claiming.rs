@@ -18,7 +18,7 @@ use super::{Ask, Scheduler, Taken};
 use crate::env;
 
 /// The longest time a claim sleeps before it looks for work again.
-const LOOK_AGAIN_MS: i64 = 30_000;
+const SLEEP_MAX_MS: i64 = 30_000;
 /// How long a claim that knows of work waits for reads that may find better work.
 const ORDER_PATIENCE_MS: i64 = 50;
 /// How long a claim waits for a commit if there is something else to hand out or to try. The commit goes on by itself.
@@ -329,7 +329,7 @@ impl Claiming {
         if left <= 0 {
             return false;
         }
-        let moved = self.until_something_moves(left.min(LOOK_AGAIN_MS)).await;
+        let moved = self.until_something_moves(left.min(SLEEP_MAX_MS)).await;
         self.note(moved);
         true
     }

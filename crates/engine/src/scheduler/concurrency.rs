@@ -2,30 +2,22 @@
 //! takes a slot, and removed some time after the last slot is given back. Requests to one key share commits, as those
 //! to one quota do.
 
-use std::collections::BTreeSet;
-
 use ff_core::concurrency::{ConcurrencyKey, KeyRequest};
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
-use ff_core::planted::{Bug, planted};
 use ff_core::slot::Slot;
 use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId};
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal};
+use super::slots::{self, SlotAsk};
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 /// A request to a key.
-#[derive(Debug, Clone)]
-pub(crate) enum Ask {
-    /// Take a slot.
-    Take(KeyRequest),
-    /// Give back slots. One that is not there was given back before.
-    Free(Vec<Key>),
-}
+type KeyAsk = SlotAsk<KeyRequest>;
 
 /// The answer of a key.
 #[derive(Debug)]
@@ -47,7 +39,7 @@ pub(crate) struct OpenedKey {
 }
 
 /// Requests to concurrency keys on their way.
-pub(crate) type ConcurrencyKeys = Groups<Ask, KeyAnswer>;
+pub(crate) type ConcurrencyKeys = Groups<KeyAsk, KeyAnswer>;
 
 impl Scheduler {
     /// Takes a slot of every key of an execution, in the order of the keys. After a refusal the slots taken so far are
@@ -61,7 +53,7 @@ impl Scheduler {
         let namespace = &execution.namespace;
         for (place, limit) in execution.concurrency().iter().enumerate() {
             let request = KeyRequest { execution: execution.id, lease, slot, limit: limit.limit };
-            let refused = match self.ask_key(namespace, &limit.key, Ask::Take(request)).await {
+            let refused = match self.ask_key(namespace, &limit.key, KeyAsk::Take(request)).await {
                 Ok(KeyAnswer::Taken) => continue,
                 Ok(KeyAnswer::Full(in_use)) => Ok(Err(full(limit, in_use))),
                 Ok(KeyAnswer::Freed(_)) => Err(Error::of(Code::Internal)),
@@ -106,7 +98,7 @@ impl Scheduler {
 
     /// Frees slots of a key and lets in executions that waited for them.
     pub(crate) async fn free_key_slots(&self, namespace: &str, key: &str, slots: Vec<Key>) -> Result<()> {
-        match self.ask_key(namespace, key, Ask::Free(slots)).await? {
+        match self.ask_key(namespace, key, KeyAsk::Free(slots)).await? {
             KeyAnswer::Freed(opened) => self.release_keys_soon(namespace, opened),
             KeyAnswer::Taken | KeyAnswer::Full(_) => return Err(Error::of(Code::Internal)),
         }
@@ -124,7 +116,7 @@ impl Scheduler {
         }
     }
 
-    async fn ask_key(&self, namespace: &str, key: &str, ask: Ask) -> Result<KeyAnswer> {
+    async fn ask_key(&self, namespace: &str, key: &str, ask: KeyAsk) -> Result<KeyAnswer> {
         let serve = |name| {
             let scheduler = self.clone();
             self.transactor.spawn_short(async move { scheduler.serve_key(name).await });
@@ -134,35 +126,12 @@ impl Scheduler {
 
     async fn serve_key(&self, name: Name) {
         let partition = self.transactor.partitions().concurrency_partition(&name.0, &name.1);
-        loop {
-            let waiting = self.memory.concurrency_keys.next(&name).await;
-            if waiting.is_empty() {
-                return;
-            }
-            let (asks, senders): (Vec<Ask>, Vec<_>) = waiting.into_iter().unzip();
-            let turn = self.transactor.locks().take(partition, ConcurrencyKey::key_of(&name.0, &name.1)).await;
-            let outcome = self
-                .transactor
-                .transact(partition, self.transactor.fresh_command(), &AskAll { name: &name, asks: &asks })
-                .await;
-            drop(turn);
-            groups::answer(senders, outcome.map(|told| told.into_iter().map(Ok).collect()));
+        let document = ConcurrencyKey::key_of(&name.0, &name.1);
+        while let Some((asks, callers)) = self.memory.concurrency_keys.next(&name).await {
+            let verb = AskKey { name: &name, asks: &asks };
+            let outcome = self.transactor.transact_in_turn(partition, document.clone(), &verb).await;
+            groups::answer(callers, outcome.map(|told| told.into_iter().map(Ok).collect()));
         }
-    }
-
-    /// Records that an execution waits for a key under a limit, unless the key has room by now: then it is let in at
-    /// once.
-    pub(super) async fn note_parked_on_key(
-        &self,
-        namespace: &str,
-        (limit, key): (u32, &str),
-        places: Vec<Partition>,
-        left_at: Option<u64>,
-    ) -> Result<Opened> {
-        let home = self.transactor.partitions().concurrency_partition(namespace, key);
-        let verb = NoteParked { namespace, limit, key, places, left_at };
-        let _turn = self.transactor.locks().take(home, ConcurrencyKey::key_of(namespace, key)).await;
-        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
     }
 }
 
@@ -189,52 +158,30 @@ pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<Opened
 }
 
 /// All requests to a key, in one commit. Slots that are given back can be taken at once.
-struct AskAll<'a> {
+struct AskKey<'a> {
     name: &'a Name,
-    asks: &'a [Ask],
+    asks: &'a [KeyAsk],
 }
 
-impl Command for AskAll<'_> {
+impl Command for AskKey<'_> {
     type Outcome = Vec<KeyAnswer>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<KeyAnswer>> {
         let (namespace, key) = self.name;
-        let mut slots = BTreeSet::new();
-        for ask in self.asks {
-            match ask {
-                Ask::Free(keys) => slots.extend(keys.iter().cloned()),
-                // The slot has an id of its own, so only an earlier try of this command can have taken it.
-                Ask::Take(request) if tx.is_repeat() => {
-                    slots.insert(Slot::key_of_concurrency(&request.execution, &request.slot, key));
-                }
-                Ask::Take(_) => {}
-            }
-        }
         let before = tx.load_admission::<ConcurrencyKey>(vec![ConcurrencyKey::key_of(namespace, key)]).await?;
         let before = before.into_iter().flatten().next().map(|loaded| loaded.document);
-        let found = tx.load_admission::<Slot>(slots.into_iter().collect()).await?;
-        let mut held: BTreeSet<Key> = found.into_iter().flatten().map(|loaded| loaded.document.key()).collect();
+        let mut held = slots::load_held(tx, self.asks, |request| self.slot_of(request)).await?;
         let mut document = before.clone().unwrap_or_else(|| ConcurrencyKey::new(namespace, key, tx.now));
-        let given = self.asks.iter().filter_map(|ask| match ask {
-            Ask::Free(keys) => Some(keys),
-            Ask::Take(_) => None,
-        });
-        let mut freed = false;
-        for slot in given.flatten().filter(|_| !planted(Bug::QuotaSlotLeaked)) {
-            if held.remove(slot) {
-                tx.delete(slot);
-                document.release(tx.now);
-                freed = true;
-            }
-        }
-        let opened = if freed { open(tx, &mut document) } else { Vec::new() };
+        let freed = slots::remove_freed(tx, self.asks, &mut held);
+        (0..freed).for_each(|_| document.release(tx.now));
+        let opened = if freed > 0 { open(tx, &mut document) } else { Vec::new() };
         let woken = !opened.is_empty();
         let mut opened = Some(opened);
         let mut told = Vec::with_capacity(self.asks.len());
         for ask in self.asks {
             told.push(match ask {
-                Ask::Free(_) => KeyAnswer::Freed(opened.take().unwrap_or_default()),
-                Ask::Take(request) => self.take(tx, &mut document, &held, request),
+                KeyAsk::Free(_) => KeyAnswer::Freed(opened.take().unwrap_or_default()),
+                KeyAsk::Take(request) => self.take(tx, &mut document, &held, request),
             });
         }
         // The task that lets executions in may leave some behind. It sees by the document whether more slots were given
@@ -249,15 +196,15 @@ impl Command for AskAll<'_> {
     }
 }
 
-impl AskAll<'_> {
-    fn take(
-        &self,
-        tx: &mut Tx<'_>,
-        document: &mut ConcurrencyKey,
-        held: &BTreeSet<Key>,
-        asked: &KeyRequest,
-    ) -> KeyAnswer {
-        if held.contains(&Slot::key_of_concurrency(&asked.execution, &asked.slot, &self.name.1)) {
+impl AskKey<'_> {
+    /// The key of the slot that a claim takes.
+    fn slot_of(&self, request: &KeyRequest) -> Key {
+        Slot::key_of_concurrency(&request.execution, &request.slot, &self.name.1)
+    }
+
+    fn take(&self, tx: &mut Tx<'_>, document: &mut ConcurrencyKey, held: &[Slot], asked: &KeyRequest) -> KeyAnswer {
+        let slot = self.slot_of(asked);
+        if held.iter().any(|held| held.key() == slot) {
             return KeyAnswer::Taken;
         }
         match document.take(asked, tx.now) {
@@ -272,17 +219,17 @@ impl AskAll<'_> {
 
 /// Records partitions in which executions wait for a key. If the key has room by now, the recorded partitions are
 /// returned instead, and forgotten.
-struct NoteParked<'a> {
-    namespace: &'a str,
-    limit: u32,
-    key: &'a str,
-    places: Vec<Partition>,
-    /// The count of slots given back at which as many executions as could run were woken. The others wait for the next
-    /// slot.
-    left_at: Option<u64>,
+pub(super) struct NoteParkedOnKey<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) limit: u32,
+    pub(super) key: &'a str,
+    pub(super) places: Vec<Partition>,
+    /// The count of slots given back at which as many executions as could run were woken. The
+    /// others wait for the next slot.
+    pub(super) left_at: Option<u64>,
 }
 
-impl Command for NoteParked<'_> {
+impl Command for NoteParkedOnKey<'_> {
     type Outcome = Opened;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {

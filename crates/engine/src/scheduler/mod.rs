@@ -20,6 +20,7 @@ pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod ready;
 mod returning;
+mod slots;
 mod unparking;
 
 use std::borrow::Cow;

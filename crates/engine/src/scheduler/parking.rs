@@ -17,6 +17,7 @@ use ff_core::{Code, ExecutionId, IndexName, Key, Partition, Result, SuspensionId
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal, place_of};
+use super::concurrency::NoteParkedOnKey;
 use crate::caller::Caller;
 use crate::env;
 use crate::groups::Name;
@@ -25,7 +26,7 @@ use crate::transaction::{Command, Tx};
 
 /// If more executions wait for a gate than it can let in, the gate is checked once more after this time: those that
 /// were let in may be in a lane that no worker claims from, or be cancelled, and leave their room to others.
-const LOOK_AGAIN_MS: i64 = 500;
+const RECHECK_GATE_MS: i64 = 500;
 /// Each time that the room is still unused, twice as many are let in, up to this factor.
 const LET_IN_TIMES_MAX: u32 = 16;
 /// A gate that has opened stays closed in this process for at most this long, while parked executions are put back into
@@ -92,12 +93,8 @@ impl Scheduler {
         let (namespace, gate, partition) = (&execution.namespace, refusal.gate(), execution.id.partition());
         // An execution that asks waits for an answer, and not for room.
         let estimate = refusal.estimate().filter(|_| refusal.action != HardAction::Ask);
-        let Some(estimate) = estimate else { return self.note_parked(namespace, gate, partition).await };
-        let (home, key) = place_of(&self.transactor, namespace, gate);
-        let _turn = self.transactor.locks().take(home, key.clone()).await;
-        let verb = NoteParked::<Budget>::new(key, index::blocked(namespace, &gate.to_string()), vec![partition]);
-        let verb = NoteParked { estimate, ..verb };
-        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
+        let estimate = estimate.unwrap_or_default();
+        self.note(namespace, gate, Note { estimate, ..Note::of(vec![partition]) }).await
     }
 
     /// Opens the question of a budget, and records the partition in which its answer is waited for, before the
@@ -105,24 +102,32 @@ impl Scheduler {
     async fn ask_people(&self, execution: &Execution, refusal: &Refusal) -> Result<()> {
         let (home, key) = place_of(&self.transactor, &execution.namespace, refusal.gate());
         let Limit::Dimension(dimension) = &refusal.limit else { return Ok(()) };
-        let _turn = self.transactor.locks().take(home, key.clone()).await;
         let verb = AskPeople { key, dimension, requested: refusal.requested, execution: execution.id };
-        self.transactor.transact(home, self.transactor.fresh_command(), &verb).await
+        self.transactor.transact_in_turn(home, verb.key.clone(), &verb).await
     }
 
     /// Records that an execution is parked in a partition, and checks the gate once more.
     pub(crate) async fn note_parked(&self, namespace: &str, gate: Gate<'_>, partition: Partition) -> Result<Opened> {
-        if let Gate::Key { limit, key } = gate {
-            return self.note_parked_on_key(namespace, (limit, key), vec![partition], None).await;
-        }
-        let (home, key) = place_of(&self.transactor, namespace, gate);
-        let _turn = self.transactor.locks().take(home, key.clone()).await;
+        self.note(namespace, gate, Note::of(vec![partition])).await
+    }
+
+    /// Writes a note into the document of its gate.
+    async fn note(&self, namespace: &str, gate: Gate<'_>, note: Note) -> Result<Opened> {
+        let (home, document) = place_of(&self.transactor, namespace, gate);
         let index = index::blocked(namespace, &gate.to_string());
-        let command = self.transactor.fresh_command();
-        if let Gate::Budget(_) = gate {
-            self.transactor.transact(home, command, &NoteParked::<Budget>::new(key, index, vec![partition])).await
-        } else {
-            self.transactor.transact(home, command, &NoteParked::<QuotaPolicy>::new(key, index, vec![partition])).await
+        match gate {
+            Gate::Key { limit, key } => {
+                let verb = NoteParkedOnKey { namespace, limit, key, places: note.places, left_at: note.left_at };
+                self.transactor.transact_in_turn(home, document, &verb).await
+            }
+            Gate::Budget(_) => {
+                let verb = NoteParked::<Budget>::new(document.clone(), index, note);
+                self.transactor.transact_in_turn(home, document, &verb).await
+            }
+            Gate::Quota(_) => {
+                let verb = NoteParked::<QuotaPolicy>::new(document.clone(), index, note);
+                self.transactor.transact_in_turn(home, document, &verb).await
+            }
         }
     }
 
@@ -158,7 +163,7 @@ impl Scheduler {
         let (scheduler, mut places) = (self.clone(), places.to_vec());
         self.transactor.spawn_short(async move {
             for round in 0.. {
-                scheduler.transactor.env().sleep(LOOK_AGAIN_MS).await;
+                scheduler.transactor.env().sleep(RECHECK_GATE_MS).await;
                 let Some(gate) = Gate::parse(&name.1) else { break };
                 if scheduler.transactor.refuse_if_closing().is_err() {
                     break;
@@ -192,23 +197,7 @@ impl Scheduler {
 
     /// Takes the recorded partitions of a gate, if the gate has room for executions that it left.
     async fn reopen(&self, namespace: &str, gate: Gate<'_>, places: Vec<Partition>) -> Result<Opened> {
-        if let Gate::Key { limit, key } = gate {
-            return self.note_parked_on_key(namespace, (limit, key), places, None).await;
-        }
-        let (home, key) = place_of(&self.transactor, namespace, gate);
-        let _turn = self.transactor.locks().take(home, key.clone()).await;
-        let index = index::blocked(namespace, &gate.to_string());
-        let command = self.transactor.fresh_command();
-        match gate {
-            Gate::Budget(_) => {
-                let verb = NoteParked::<Budget> { again: true, ..NoteParked::new(key, index, places) };
-                self.transactor.transact(home, command, &verb).await
-            }
-            _ => {
-                let verb = NoteParked::<QuotaPolicy> { again: true, ..NoteParked::new(key, index, places) };
-                self.transactor.transact(home, command, &verb).await
-            }
-        }
+        self.note(namespace, gate, Note { again: true, ..Note::of(places) }).await
     }
 
     /// Records the partitions in which executions are left, unless more of them can run by now.
@@ -219,24 +208,8 @@ impl Scheduler {
         places: Vec<Partition>,
         (given_back, awaited): (u64, &Amounts),
     ) -> Opened {
-        let (home, key) = place_of(&self.transactor, namespace, gate);
-        let index = index::blocked(namespace, &gate.to_string());
-        let command = self.transactor.fresh_command();
-        let noted = match gate {
-            Gate::Key { limit, key } => {
-                self.note_parked_on_key(namespace, (limit, key), places, Some(given_back)).await
-            }
-            Gate::Budget(_) => {
-                let verb = NoteParked::<Budget>::left(key, index, places, given_back);
-                let verb = NoteParked { awaited: awaited.clone(), ..verb };
-                self.transactor.transact(home, command, &verb).await
-            }
-            Gate::Quota(_) => {
-                let verb = NoteParked::<QuotaPolicy>::left(key, index, places, given_back);
-                self.transactor.transact(home, command, &verb).await
-            }
-        };
-        noted.unwrap_or_else(|error| {
+        let note = Note { left_at: Some(given_back), awaited: awaited.clone(), ..Note::of(places) };
+        self.note(namespace, gate, note).await.unwrap_or_else(|error| {
             if let Some(suppressed) = self.transactor.may_log("parked work was forgotten") {
                 tracing::warn!(%gate, %error, suppressed, "parked work was forgotten; it is looked at again in 30 s");
             }
@@ -293,11 +266,9 @@ impl Command for AskPeople<'_> {
     }
 }
 
-/// Records partitions in which executions are parked at a gate. If the gate is open by now, the recorded partitions are
-/// returned instead, and forgotten.
-struct NoteParked<G> {
-    key: Key,
-    index: IndexName,
+/// A note about executions that are parked at a gate.
+struct Note {
+    /// The partitions in which they are parked.
     places: Vec<Partition>,
     /// The count of slots given back at which as many executions as the open gate admitted were woken. The others wait
     /// for the next slot.
@@ -308,17 +279,26 @@ struct NoteParked<G> {
     awaited: Amounts,
     /// The gate has not changed; it is checked only because executions wait.
     again: bool,
+}
+
+impl Note {
+    fn of(places: Vec<Partition>) -> Self {
+        Self { places, left_at: None, estimate: Amounts::new(), awaited: Amounts::new(), again: false }
+    }
+}
+
+/// Records a note in the document of a budget or a quota. If the gate is open by now, the recorded partitions are
+/// returned instead, and forgotten.
+struct NoteParked<G> {
+    key: Key,
+    index: IndexName,
+    note: Note,
     gate: std::marker::PhantomData<fn() -> G>,
 }
 
 impl<G> NoteParked<G> {
-    fn new(key: Key, index: IndexName, places: Vec<Partition>) -> Self {
-        let (estimate, awaited) = (Amounts::new(), Amounts::new());
-        Self { key, index, places, left_at: None, estimate, awaited, again: false, gate: std::marker::PhantomData }
-    }
-
-    fn left(key: Key, index: IndexName, places: Vec<Partition>, given_back: u64) -> Self {
-        Self { left_at: Some(given_back), ..Self::new(key, index, places) }
+    fn new(key: Key, index: IndexName, note: Note) -> Self {
+        Self { key, index, note, gate: std::marker::PhantomData }
     }
 }
 
@@ -328,19 +308,19 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
         // A gate without a document has no list of partitions; its creation looks in all of them.
         let Some(loaded) = tx.load::<G>(self.key.clone()).await? else { return Ok(Opened::default()) };
-        let mut gate = loaded.document;
-        let mut news = !self.awaited.is_empty();
-        for place in &self.places {
+        let (note, mut gate) = (&self.note, loaded.document);
+        let mut news = !note.awaited.is_empty();
+        for place in &note.places {
             news |= gate.parked().add(place.number);
         }
-        gate.await_all(&self.awaited);
+        gate.await_all(&note.awaited);
         // A gate with room for others may have none for this estimate, and waking those others would gain nothing.
-        let awaits = gate.await_room(&self.estimate);
+        let awaits = gate.await_room(&note.estimate);
         news |= awaits;
-        let no_use = awaits || (self.again && !gate.is_worth_waking());
+        let no_use = awaits || (note.again && !gate.is_worth_waking());
         let room = if no_use { 0 } else { gate.room(tx.now) };
         // A slot that was given back while the list was taken away found no partition to wake.
-        let woken_for = self.left_at == Some(gate.given_back());
+        let woken_for = note.left_at == Some(gate.given_back());
         if !woken_for && room > 0 {
             let opened = Opened::take(&mut gate, room, tx.transactor.partitions());
             tx.hint(crate::hint::Item::Gate(self.index.clone()));

@@ -1,17 +1,16 @@
 //! Counts starts, and takes and gives back slots, in the document of a quota. Requests to one quota share commits: with
 //! many workers under one quota, its document changes a few times for all of them.
 
-use std::collections::BTreeSet;
-
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::planted::{Bug, planted};
 use ff_core::quota::{QuotaDecision, QuotaPolicy, QuotaRequest};
 use ff_core::slot::Slot;
-use ff_core::{Code, Error, IndexName, Indexed, Key, Partition, Result, index, limits};
+use ff_core::{Code, Error, IndexName, Key, Partition, Result, index, limits};
 
 use super::Scheduler;
 use super::admission::{Admission, Limit, Refusal};
+use super::slots::{self, SlotAsk};
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
 use crate::opening::Opened;
@@ -20,14 +19,8 @@ use crate::transaction::{Command, Released, Tx};
 /// Slots that could not be given back are tried again this much later; the wait doubles each time.
 const FREE_AGAIN_MS: i64 = 100;
 
-/// A request to a quota.
-#[derive(Debug, Clone)]
-pub(crate) enum Ask {
-    /// Count a start and take a slot.
-    Admit(QuotaRequest),
-    /// Give back slots. One that is not there was given back before.
-    Free(Vec<Key>),
-}
+/// A request to a quota. Taking a slot counts a start.
+type QuotaAsk = SlotAsk<QuotaRequest>;
 
 /// The answer of a quota.
 #[derive(Debug)]
@@ -38,12 +31,12 @@ pub(crate) enum QuotaAnswer {
 }
 
 /// Requests to quotas on their way.
-pub(crate) type Quotas = Groups<Ask, QuotaAnswer>;
+pub(crate) type Quotas = Groups<QuotaAsk, QuotaAnswer>;
 
 impl Scheduler {
     /// Counts a start and takes a slot, or returns the refusal.
     pub(super) async fn admit_by_quota(&self, namespace: &str, name: &str, request: QuotaRequest) -> Result<Admission> {
-        match self.ask_quota(namespace, name, Ask::Admit(request)).await? {
+        match self.ask_quota(namespace, name, QuotaAsk::Take(request)).await? {
             QuotaAnswer::Admission(admission) => Ok(admission),
             QuotaAnswer::Freed => Err(Error::of(Code::Internal)),
         }
@@ -51,7 +44,7 @@ impl Scheduler {
 
     /// Frees slots of a quota. Executions that waited for them are let in by a task of its own.
     pub(crate) async fn free_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<()> {
-        match self.ask_quota(namespace, name, Ask::Free(slots)).await? {
+        match self.ask_quota(namespace, name, QuotaAsk::Free(slots)).await? {
             QuotaAnswer::Freed => Ok(()),
             QuotaAnswer::Admission(_) => Err(Error::of(Code::Internal)),
         }
@@ -62,7 +55,7 @@ impl Scheduler {
         let Released { execution, slot } = released;
         match &execution.quota {
             Some(quota) if execution.estimate().is_none() && execution.concurrency().is_empty() => {
-                let ask = Ask::Free(vec![Slot::key_of(&execution.id, &slot)]);
+                let ask = QuotaAsk::Free(vec![Slot::key_of(&execution.id, &slot)]);
                 let quota = (execution.namespace.clone(), quota.clone());
                 self.memory.quotas.tell(quota, ask, |quota| self.serve_soon(quota));
             }
@@ -87,7 +80,7 @@ impl Scheduler {
         });
     }
 
-    async fn ask_quota(&self, namespace: &str, name: &str, ask: Ask) -> Result<QuotaAnswer> {
+    async fn ask_quota(&self, namespace: &str, name: &str, ask: QuotaAsk) -> Result<QuotaAnswer> {
         let quota = (namespace.to_owned(), name.to_owned());
         self.memory.quotas.ask(quota, ask, |quota| self.serve_soon(quota)).await
     }
@@ -101,24 +94,17 @@ impl Scheduler {
         let (namespace, name) = (&quota.0, &quota.1);
         let partition = self.transactor.partitions().quota_partition(namespace, name);
         let index = index::blocked(namespace, &Gate::Quota(name).to_string());
-        loop {
-            let waiting = self.memory.quotas.next(&quota).await;
-            if waiting.is_empty() {
-                return;
-            }
-            let (asks, senders): (Vec<Ask>, Vec<_>) = waiting.into_iter().unzip();
-            let verb = AskAll { key: QuotaPolicy::key_of(namespace, name), name, index: &index, asks: &asks };
-            let turn = self.transactor.locks().take(partition, verb.key.clone()).await;
-            let outcome = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
-            drop(turn);
+        while let Some((asks, callers)) = self.memory.quotas.next(&quota).await {
+            let verb = AskQuota { key: QuotaPolicy::key_of(namespace, name), name, index: &index, asks: &asks };
+            let outcome = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await;
             if outcome.is_err() {
-                let left = asks.into_iter().zip(&senders).filter(|(_, sender)| sender.is_closed());
-                self.free_later(&quota, left.flat_map(|(ask, _)| ask.into_freed()).collect());
+                let left = asks.iter().zip(&callers).filter(|(_, caller)| caller.is_closed());
+                self.free_later(&quota, left.flat_map(|(ask, _)| ask.freed()).cloned().collect());
             }
             let (told, opened) =
                 outcome.map_or_else(|error| (Err(error), Opened::default()), |(told, opened)| (Ok(told), opened));
             // A claim that no longer waits for its answer leaves an orphaned slot, which its timer frees.
-            groups::answer(senders, told.map(|told| told.into_iter().map(Ok).collect()));
+            groups::answer(callers, told.map(|told| told.into_iter().map(Ok).collect()));
             self.let_in_soon(&quota, opened);
         }
     }
@@ -159,16 +145,6 @@ impl Command for RecountQuota<'_> {
     }
 }
 
-impl Ask {
-    /// The slots that it gives back.
-    fn into_freed(self) -> Vec<Key> {
-        match self {
-            Ask::Admit(_) => Vec::new(),
-            Ask::Free(slots) => slots,
-        }
-    }
-}
-
 impl Scheduler {
     /// Tries again to give slots back for which no caller waits, until their timers free them.
     fn free_later(&self, quota: &Name, slots: Vec<Key>) {
@@ -202,14 +178,14 @@ impl Scheduler {
 }
 
 /// All requests to a quota, in one commit. Slots that are given back can be taken at once.
-struct AskAll<'a> {
+struct AskQuota<'a> {
     key: Key,
     name: &'a str,
     index: &'a IndexName,
-    asks: &'a [Ask],
+    asks: &'a [QuotaAsk],
 }
 
-impl Command for AskAll<'_> {
+impl Command for AskQuota<'_> {
     /// The answers, and the executions that the freed slots let in.
     type Outcome = (Vec<QuotaAnswer>, Opened);
 
@@ -221,19 +197,8 @@ impl Command for AskAll<'_> {
             // removed.
             tx.pin(&self.key);
         }
-        let mut slots = BTreeSet::new();
-        for ask in self.asks {
-            match ask {
-                Ask::Free(keys) => slots.extend(keys.iter().cloned()),
-                // The slot has an id of its own, so only an earlier try of this command can have taken it.
-                Ask::Admit(request) if tx.is_repeat() => {
-                    slots.insert(Slot::key_of(&request.execution, &request.slot));
-                }
-                Ask::Admit(_) => {}
-            }
-        }
-        let found = tx.load_admission::<Slot>(slots.into_iter().collect()).await?;
-        let held: Vec<Slot> = found.into_iter().flatten().map(|loaded| loaded.document).collect();
+        let slot_of = |request: &QuotaRequest| Slot::key_of(&request.execution, &request.slot);
+        let held = slots::load_held(tx, self.asks, slot_of).await?;
         let before = policy.clone();
         let mut quota = Quota { policy, held, name: self.name };
         let freed = self.free(tx, &mut quota);
@@ -246,8 +211,8 @@ impl Command for AskAll<'_> {
             tx.hint(Item::Gate(self.index.clone()));
         }
         let told = self.asks.iter().map(|ask| match ask {
-            Ask::Free(_) => QuotaAnswer::Freed,
-            Ask::Admit(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
+            QuotaAsk::Free(_) => QuotaAnswer::Freed,
+            QuotaAsk::Take(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
         });
         let told = told.collect();
         if let Some(policy) = quota.policy.filter(|policy| Some(policy) != before.as_ref()) {
@@ -257,22 +222,11 @@ impl Command for AskAll<'_> {
     }
 }
 
-impl AskAll<'_> {
+impl AskQuota<'_> {
     /// Gives slots back, each once; returns whether there were any.
     fn free(&self, tx: &mut Tx<'_>, quota: &mut Quota<'_>) -> bool {
-        if planted(Bug::QuotaSlotLeaked) {
-            return false;
-        }
-        let keys = self.asks.iter().filter_map(|ask| match ask {
-            Ask::Free(keys) => Some(keys),
-            Ask::Admit(_) => None,
-        });
-        let given: BTreeSet<&Key> = keys.flatten().collect();
-        let (freed, held): (Vec<Slot>, Vec<Slot>) =
-            std::mem::take(&mut quota.held).into_iter().partition(|slot| given.contains(&slot.key()));
-        quota.held = held;
-        freed.iter().for_each(|slot| tx.delete(&slot.key()));
-        let count = if planted(Bug::LoserFreesSlot) { given.len() } else { freed.len() };
+        let freed = slots::remove_freed(tx, self.asks, &mut quota.held);
+        let count = if planted(Bug::LoserFreesSlot) { slots::freed_by(self.asks).len() } else { freed };
         let Some(policy) = &mut quota.policy else { return false };
         (0..count).for_each(|_| policy.release(tx.now));
         count > 0

@@ -217,7 +217,7 @@ mod tests {
         let later = Some(engine.now() + 1_000);
         let args = create_execution::Args { kind: "test".into(), delay_until: later, ..Default::default() };
         let id = engine.call::<CreateExecution>(&Caller::system(), args).await.unwrap().execution_id;
-        let timers = &engine.rooms.services.timers;
+        let timers = &engine.services.shared.timers;
         let idle = Default::default();
         let due = timers.transactor.due().earliest(&idle, |_| 0).unwrap();
         timers.transactor.due().take_due(due, &idle, |_| 0);

@@ -22,10 +22,8 @@ impl Timers {
     /// is removed, or events are owed to a log.
     pub(super) async fn fire_budget(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let question = self.look_who_waits(partition, &key).await?;
-        let turn = self.transactor.locks().take(partition, key.clone()).await;
         let verb = ResetWhenDue { key, score, question };
-        let reset = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let reset = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await?;
         let Some(FiredBudget { budget, opened }) = reset else { return Ok(()) };
         if let Some(opened) = opened {
             self.scheduler.release_parked(&budget.namespace, Gate::Budget(&budget.name), opened).await;
@@ -47,10 +45,8 @@ impl Timers {
     /// Fires the timer of a concurrency key: a key without holders is removed, and executions that may still wait for
     /// it are let in.
     pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
-        let turn = self.transactor.locks().take(partition, key.clone()).await;
-        let forgotten =
-            self.transactor.transact(partition, self.transactor.fresh_command(), &ForgetIdle { key, score }).await?;
-        drop(turn);
+        let verb = ForgetIdle { key, score };
+        let forgotten = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await?;
         if let Some((namespace, opened)) = forgotten {
             self.scheduler.release_keys_soon(&namespace, opened);
         }

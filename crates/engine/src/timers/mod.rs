@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
 use ff_core::{Key, Partition};
-use ff_store::{Query, Scan};
+use ff_store::{IndexEntry, Query, Scan};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -121,34 +121,11 @@ impl Timers {
             after = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
             // The planted bug acts on entries that are due soon without reading them again.
             let soon = if planted(Bug::ExpiryIgnoresRenewal) { now + 500 } else { now };
-            let mut coming = page.entries.iter().filter(|entry| entry.score > soon);
-            let later = match partition {
-                // Ends of server registrations are not fired here, because servers watch each other. But a full page of
-                // them may hide other entries behind it.
-                Partition::SYSTEM if !full => coming.find(|entry| !is_server(&entry.member)),
-                _ => coming.next(),
-            };
-            let later = later.map(|entry| entry.score);
-            let overdue = now - MISSED_MS..=now - RANK_STEP_MS;
-            if self.servers.rank(partition) > 0 && page.entries.iter().any(|entry| overdue.contains(&entry.score)) {
-                self.transactor.due().missed(partition, now);
-            }
+            let later = next_after(partition, &page.entries, soon, full);
+            self.note_missed(partition, &page.entries, now);
             let due: Vec<_> = page.entries.into_iter().filter(|entry| entry.score <= soon).collect();
-            let fired_all = due.len();
-            let firing = due.into_iter().map(|entry| async move {
-                if entry.score > now {
-                    self.transactor.env().sleep(entry.score - now).await;
-                }
-                self.transactor.metrics().timer_lateness.observe((now - entry.score).max(0) * 1_000);
-                let outcome = self.transactor.contain("timers", self.fire(partition, &entry.member, entry.score)).await;
-                if let Err(error) = &outcome
-                    && let Some(suppressed) = self.transactor.may_log("a timer could not fire")
-                {
-                    let member = &entry.member;
-                    tracing::warn!(%partition, ?member, %error, suppressed, "a timer could not fire; trying again soon");
-                }
-                outcome.is_ok()
-            });
+            let any_due = !due.is_empty();
+            let firing = due.iter().map(|entry| self.fire_entry(partition, entry, now));
             let succeeded = futures_util::future::join_all(firing).await.into_iter().all(|ok| ok);
             if let Some(at) = later {
                 self.transactor.due().note(partition, at.saturating_add(ahead));
@@ -156,11 +133,46 @@ impl Timers {
             if !succeeded {
                 self.transactor.due().note(partition, now + ahead + RETRY_MS);
             }
-            if later.is_some() || !full || fired_all == 0 {
+            if later.is_some() || !full || !any_due {
                 return;
             }
         }
     }
+
+    /// Notes that the engine ranked before this one has left entries of a partition unfired for too long.
+    fn note_missed(&self, partition: Partition, entries: &[IndexEntry], now: i64) {
+        let overdue = now - MISSED_MS..=now - RANK_STEP_MS;
+        if self.servers.rank(partition) > 0 && entries.iter().any(|entry| overdue.contains(&entry.score)) {
+            self.transactor.due().missed(partition, now);
+        }
+    }
+
+    /// Fires one entry, and returns whether that succeeded.
+    async fn fire_entry(&self, partition: Partition, entry: &IndexEntry, now: i64) -> bool {
+        if entry.score > now {
+            self.transactor.env().sleep(entry.score - now).await;
+        }
+        self.transactor.metrics().timer_lateness.observe((now - entry.score).max(0) * 1_000);
+        let outcome = self.transactor.contain("timers", self.fire(partition, &entry.member, entry.score)).await;
+        if let Err(error) = &outcome
+            && let Some(suppressed) = self.transactor.may_log("a timer could not fire")
+        {
+            let member = &entry.member;
+            tracing::warn!(%partition, ?member, %error, suppressed, "a timer could not fire; trying again soon");
+        }
+        outcome.is_ok()
+    }
+}
+
+/// The next instant after `soon` at which something of a page is due. Ends of server registrations are not fired here,
+/// because servers watch each other; but a full page of them may hide other entries behind it.
+fn next_after(partition: Partition, entries: &[IndexEntry], soon: i64, full: bool) -> Option<i64> {
+    let mut coming = entries.iter().filter(|entry| entry.score > soon);
+    let next = match partition {
+        Partition::SYSTEM if !full => coming.find(|entry| !is_server(&entry.member)),
+        _ => coming.next(),
+    };
+    next.map(|entry| entry.score)
 }
 
 /// Whether a `due` entry is the end of a server's registration.

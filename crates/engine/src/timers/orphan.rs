@@ -24,10 +24,8 @@ impl Timers {
         }
         let namespace = &reservation.namespace;
         let root = budget::root_of(&reservation.budget);
-        let turn = self.transactor.locks().take(partition, Budget::key_of(namespace, root)).await;
         let verb = SettleOrphan { key: &key, namespace, score };
-        let changed = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
-        drop(turn);
+        let changed = self.transactor.transact_in_turn(partition, Budget::key_of(namespace, root), &verb).await?;
         self.scheduler.budgets_changed(namespace, changed).await;
         Ok(())
     }

@@ -1,25 +1,18 @@
-//! The way of a transaction to the store: its batch is built and sent, a lost reply is resolved, and the consequences
-//! of an applied commit are told to the listener.
+//! The way of a transaction to the store: its batch (`batch`) is sent, a lost reply is resolved, and the consequences of
+//! an applied commit are told to the listener.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use ff_core::event::EventType;
 use ff_core::execution::Execution;
 use ff_core::flow::Flow;
-use ff_core::index::{self, Due};
 use ff_core::planted::{Bug, planted};
-use ff_core::{Code, CommandId, Edge, Entry, Error, Indexed, Key, Partition, Result};
-use ff_store::{
-    Answer, Batch, Conflict, ConflictReason, EntryChange, Fence, Guard, Hint, LeaseChange, Outcome, Put, Query,
-    StoreError, Version,
-};
+use ff_core::{Code, CommandId, Edge, Error, Indexed, Key, Partition, Result};
+use ff_store::{Answer, Batch, Conflict, ConflictReason, Fence, Outcome, Query, StoreError, Version};
 
-use super::{Applied, Command, PerhapsApplied, Released, Staged, Transactor, Tx, is_timed};
+use super::{AppliedCommit, Command, PerhapsApplied, Prepared, Transactor, Tx};
 use crate::cache::{AdmissionCache, Cached, Downstreams};
 use crate::env;
-use crate::hint::{Item, Message};
 
 /// How often a command runs again before it gives up with `contention`.
 const ATTEMPTS_MAX: u32 = 24;
@@ -32,143 +25,6 @@ const RESEND_MAX_MS: i64 = 8_000;
 /// The first wait between two tries; it doubles up to a hundred times this.
 const BACKOFF_MS: i64 = 1;
 
-impl Tx<'_> {
-    /// Puts the batch together: guards, puts, index differences, leases, hints.
-    fn into_batch(mut self) -> Prepared {
-        let mut marked = Vec::new();
-        let mut admission = Vec::new();
-        let mut due = None;
-        // The version guards come first: when an applied batch is sent again, it must meet its own command id there,
-        // before a guard that later changes have broken.
-        let guarded = self.known.iter().filter(|(key, known)| known.pinned || self.staged.contains_key(*key));
-        let mut guards: Vec<Guard> = guarded
-            .map(|(key, known)| match known.version {
-                Some(version) => Guard::Version(key.clone(), version),
-                None => Guard::Absent(key.clone()),
-            })
-            .collect();
-        guards.append(&mut self.batch.guards);
-        self.batch.guards = guards;
-        for (key, staged) in std::mem::take(&mut self.staged) {
-            let before = self.known.remove(&key);
-            let before = before.map_or_else(Vec::new, |known| known.entries);
-            let member = Due::Lease.member(&key);
-            let (after, lease) = match staged {
-                Staged::Put { body, fence, lease, entries, expires_at } => {
-                    if AdmissionCache::keeps(&key) {
-                        admission.push((key.clone(), Some(body.clone())));
-                    }
-                    self.batch.puts.push(Put { key: key.clone(), body, fence, expires_at });
-                    (entries, lease)
-                }
-                Staged::Delete => {
-                    if AdmissionCache::keeps(&key) {
-                        admission.push((key.clone(), None));
-                    }
-                    self.batch.deletes.push(key.clone());
-                    // The lease is deleted with the document; only its entry is left to remove.
-                    (Vec::new(), None)
-                }
-            };
-            let deleted = self.batch.deletes.last() == Some(&key);
-            let (set, removed) = index::difference(before, after);
-            let is_lease = |entry: &Entry| entry.member == member && entry.index == index::due();
-            for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
-                if entry.index == index::due() {
-                    due = earlier(due, entry.score);
-                }
-                self.note_entry(&key, &entry, &mut marked);
-                self.batch.entries.push(EntryChange::Set {
-                    index: entry.index,
-                    member: entry.member,
-                    score: entry.score,
-                });
-            }
-            let kept = |entry: &Entry| planted(Bug::IndexNotUpdated) && entry.index != index::due();
-            for entry in removed.into_iter().filter(|entry| deleted || !(is_lease(entry) || kept(entry))) {
-                self.batch.entries.push(EntryChange::Remove { index: entry.index, member: entry.member });
-            }
-            if let Some(ttl_ms) = lease {
-                if let Some(ttl_ms) = ttl_ms
-                    && is_timed(&key)
-                    && self.transactor.announce_due(self.partition, self.now + ttl_ms)
-                {
-                    self.items.push(Item::Due(self.now + ttl_ms));
-                }
-                self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
-            }
-            if self.partition == Partition::SYSTEM {
-                self.items.push(Item::System(key));
-            }
-        }
-        due = self
-            .batch
-            .leases
-            .iter()
-            .filter(|lease| is_timed(&lease.key))
-            .filter_map(|lease| lease.ttl_ms)
-            .fold(due, |due, ttl_ms| earlier(due, self.now + ttl_ms));
-        let message = Message { origin: self.transactor.origin(), items: std::mem::take(&mut self.items) };
-        if !message.items.is_empty() {
-            self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
-        }
-        Prepared {
-            partition: self.partition,
-            command: self.command,
-            items: message.items,
-            executions: self.executions,
-            released: self.released,
-            following: self.following,
-            events: self.events,
-            repairs: self.repairs,
-            leases: self.batch.leases.iter().map(|lease| (lease.key.clone(), lease.ttl_ms)).collect(),
-            batch: self.batch,
-            marked,
-            admission,
-            due,
-        }
-    }
-
-    /// Adds a hint for an entry that a task or a claim may wait for.
-    fn note_entry(&mut self, key: &Key, entry: &Entry, marked: &mut Vec<Key>) {
-        if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
-            self.items.push(Item::Ready(entry.index.clone(), entry.score));
-        } else if entry.index == index::due() {
-            if self.transactor.announce_due(self.partition, entry.score) {
-                self.items.push(Item::Due(entry.score));
-            }
-        } else if entry.index == index::marks() {
-            if !self.transactor.options().services {
-                self.items.push(Item::Mark(key.clone()));
-            }
-            marked.push(key.clone());
-        }
-    }
-}
-
-/// A batch ready to be sent, and what to do once it was applied.
-pub(crate) struct Prepared {
-    partition: Partition,
-    command: CommandId,
-    batch: Batch,
-    items: Vec<Item>,
-    executions: Vec<Arc<Execution>>,
-    /// Slots that it gives up without a mark.
-    released: Vec<Released>,
-    /// Executions that it creates, with the edges that lead on from them.
-    following: Vec<(Key, Vec<Edge>)>,
-    events: Vec<EventType>,
-    /// The number of index entries that it repairs.
-    repairs: u64,
-    /// The leases it sets and ends.
-    leases: Vec<(Key, Option<i64>)>,
-    marked: Vec<Key>,
-    /// The documents of admission that it writes, and removes.
-    admission: Vec<(Key, Option<Bytes>)>,
-    /// The earliest instant at which something of it is due.
-    due: Option<i64>,
-}
-
 /// Why a batch counts as not applied.
 #[derive(Debug)]
 pub(crate) struct NotApplied {
@@ -176,10 +32,6 @@ pub(crate) struct NotApplied {
     /// The reply to an earlier try of the batch was lost. That try may have been applied all the same, if other commits
     /// have since changed every document that it wrote.
     pub(crate) in_doubt: bool,
-}
-
-fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
-    Some(known.map_or(at, |known| known.min(at)))
 }
 
 /// The tries of one command.
@@ -245,13 +97,6 @@ impl Tries {
     }
 }
 
-impl Prepared {
-    /// The number of operations and bytes, which are limited for a commit call.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        (self.batch.operations(), self.batch.bytes())
-    }
-}
-
 impl Transactor {
     /// Runs a command until it commits, is refused, or has met too many conflicts.
     ///
@@ -272,6 +117,18 @@ impl Transactor {
             }
         }
         Err(Error::of(Code::Contention).retry_after(100))
+    }
+
+    /// Runs a command on a hot document when no other task of this engine works on that document, so that commits of
+    /// one engine do not conflict with each other there.
+    pub(crate) async fn transact_in_turn<C: Command>(
+        &self,
+        partition: Partition,
+        hot_document: Key,
+        verb: &C,
+    ) -> Result<C::Outcome> {
+        let _turn = self.locks().take(partition, hot_document).await;
+        self.transact(partition, self.fresh_command(), verb).await
     }
 
     /// Whether documents changed while a command read them one after the other. They may then contradict each other
@@ -334,29 +191,21 @@ impl Transactor {
         for resend in 0..=RESENDS_MAX {
             let started = self.env().now_us();
             let committing = self.commit_batches(partition, Arc::clone(&batches));
-            let committed = if sent_before {
+            let committed = match sent_before {
                 // The outcome of an earlier try is unknown anyway, so a further one is not waited for beyond the limit.
-                let left = (give_up_at - self.env().now_ms()).max(1);
-                let late = || Err(StoreError::Unknown("the store does not answer".into()));
-                env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
-            } else {
-                committing.await
+                true => {
+                    let left = (give_up_at - self.env().now_ms()).max(1);
+                    let late = || Err(StoreError::Unknown("the store does not answer".into()));
+                    env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
+                }
+                false => committing.await,
             };
             let resend = if self.env().now_ms() < give_up_at { resend } else { RESENDS_MAX };
             match committed {
                 Ok(outcomes) => {
                     self.metrics().commit(self.env().now_us() - started);
-                    let mut conflicts = Vec::with_capacity(outcomes.len());
-                    for (one, outcome) in prepared.into_iter().zip(outcomes) {
-                        let applied_before = sent_before && is_own(&one, &outcome);
-                        let unseen_at = match applied_before {
-                            true => self.applied_unseen_at(&one, first_sent_at).await,
-                            false => first_sent_at,
-                        };
-                        let earlier_try = sent_before.then_some(unseen_at);
-                        conflicts.push(self.settle_outcome(one, outcome, started, earlier_try));
-                    }
-                    return Ok(conflicts);
+                    let earlier_try = sent_before.then_some(first_sent_at);
+                    return Ok(self.settle_all(prepared, outcomes, started, earlier_try).await);
                 }
                 Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
                     if let Some(suppressed) = self.may_log("a commit's reply was lost") {
@@ -380,6 +229,27 @@ impl Transactor {
             }
         }
         Err(Error::of(Code::Unavailable).retry_after(1_000))
+    }
+
+    /// The outcomes of batches, of which an earlier try may have been applied, no earlier than at `earlier_try`.
+    async fn settle_all(
+        &self,
+        prepared: Vec<Prepared>,
+        outcomes: Vec<Outcome>,
+        sent_us: i64,
+        earlier_try: Option<i64>,
+    ) -> Vec<std::result::Result<i64, NotApplied>> {
+        let mut settled = Vec::with_capacity(outcomes.len());
+        for (one, outcome) in prepared.into_iter().zip(outcomes) {
+            let earlier_try = match earlier_try {
+                Some(first_sent_at) if is_own(&one, &outcome) => {
+                    Some(self.applied_unseen_at(&one, first_sent_at).await)
+                }
+                earlier_try => earlier_try,
+            };
+            settled.push(self.settle_outcome(one, outcome, sent_us, earlier_try));
+        }
+        settled
     }
 
     /// Sends prepared batches of one partition in one call, once. For callers to which a conflict is an answer like any
@@ -481,7 +351,7 @@ impl Transactor {
             }
         }
         if let Some(listener) = self.listener() {
-            listener.applied(Applied {
+            listener.applied(AppliedCommit {
                 partition: one.partition,
                 version: one.command,
                 executions: one.executions,

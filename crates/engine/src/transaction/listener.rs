@@ -11,14 +11,14 @@ use crate::hint::Item;
 /// Acts on commits. Transactions know nothing of the services that this concerns.
 pub(crate) trait Listener: Send + Sync {
     /// A commit of this engine was applied.
-    fn applied(&self, applied: Applied);
+    fn applied(&self, applied: AppliedCommit);
 
     /// A commit of this engine may have been applied, and no answer will ever say whether it was.
     fn perhaps_applied(&self, applied: PerhapsApplied<'_>);
 }
 
 /// A commit that was applied.
-pub(crate) struct Applied {
+pub(crate) struct AppliedCommit {
     pub(crate) partition: Partition,
     /// The version of everything that it wrote.
     pub(crate) version: Version,

@@ -2,12 +2,15 @@
 //!
 //! A [`Tx`] collects a [`Batch`]; only the store changes anything. Index changes are the difference between the entries
 //! of a document as it was loaded and as it is saved, so a command cannot forget one. Modules: `transactor` is the
-//! handle that everything else uses, `commit` sends batches, `once` makes commands safe to repeat, `gather` lets the
+//! handle that everything else uses, `load` reads documents for a
+//! transaction, `batch` puts together what it writes, `commit` sends batches, `once` makes commands safe to repeat, `gather` lets the
 //! parts of one call share commits.
 
+mod batch;
 mod commit;
 mod gather;
 mod listener;
+mod load;
 mod once;
 mod readable;
 mod transactor;
@@ -24,18 +27,18 @@ use ff_core::index::{self, Due};
 use ff_core::lease::LeaseFence;
 use ff_core::planted::{Bug, planted};
 use ff_core::waitpoint::Waitpoint;
-use ff_core::{Code, CommandId, Edge, Entry, Error, Indexed, Key, LeaseEpoch, LeaseId, Partition, Result, limits};
+use ff_core::{Code, CommandId, Edge, Entry, Indexed, Key, LeaseEpoch, LeaseId, Partition, Result, limits};
 use ff_store::{
-    Append, Batch, BlobChange, EntryChange, Fence, Guard, LeaseChange, Query, Scan, ScanPage, StoredDocument, Trim,
-    Version,
+    Append, Batch, BlobChange, EntryChange, Fence, Guard, LeaseChange, Scan, StoredDocument, Trim, Version,
 };
 
 use crate::due::RETRY_MS;
 use crate::hint::Item;
 use crate::logs;
 
-pub(crate) use commit::{NotApplied, Prepared};
-pub(crate) use listener::{Applied, Listener, PerhapsApplied, Released};
+pub(crate) use batch::Prepared;
+pub(crate) use commit::NotApplied;
+pub(crate) use listener::{AppliedCommit, Listener, PerhapsApplied, Released};
 pub(crate) use transactor::Transactor;
 pub(crate) use under_way::CallerGone;
 
@@ -73,16 +76,6 @@ struct Known {
 enum Staged {
     Put { body: Bytes, fence: Fence, lease: Option<Option<i64>>, entries: Vec<Entry>, expires_at: Option<i64> },
     Delete,
-}
-
-/// The content under a key, before it is decoded.
-enum Found {
-    /// This transaction deletes it.
-    Deleted,
-    /// This transaction saves it.
-    Staged { body: Bytes, lease_until: i64 },
-    /// The store has it, or has nothing.
-    Stored(Option<StoredDocument>),
 }
 
 /// One try of a command.
@@ -145,197 +138,6 @@ impl<'e> Tx<'e> {
     /// it for a while, and a timer that is due by the estimate alone would fire too early.
     pub(crate) fn due_until(&self) -> i64 {
         self.told.map_or(self.now, |told| told.min(self.now))
-    }
-
-    /// Asks several questions at once. The transaction does not know the documents in the answers until they are
-    /// adopted.
-    pub(crate) async fn read(&mut self, queries: Vec<Query>) -> Result<Vec<ff_store::Answer>> {
-        let answers = self.transactor.read(self.partition, queries).await?;
-        self.now = self.now.max(answers.at);
-        self.told = self.told.max(Some(answers.at));
-        Ok(answers.answers)
-    }
-
-    /// A page of an index.
-    pub(crate) async fn scan(&mut self, scan: Scan) -> Result<ScanPage> {
-        let mut answers = self.read(vec![Query::Scan(scan)]).await?;
-        let page = answers.pop().and_then(ff_store::Answer::into_scan);
-        Ok(page.unwrap_or_default())
-    }
-
-    /// How many entries an index has.
-    pub(crate) async fn count(&mut self, index: ff_core::IndexName) -> Result<u64> {
-        let mut answers = self.read(vec![Query::count_all(index)]).await?;
-        Ok(answers.pop().and_then(ff_store::Answer::into_count).unwrap_or(0))
-    }
-
-    /// The documents under these keys, in order, in one round trip.
-    pub(crate) async fn load_many<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
-        self.load_each(keys).await?.into_iter().collect()
-    }
-
-    /// Loads documents for a command that goes on without those that cannot be decoded; they are passed over.
-    pub(crate) async fn load_readable<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
-        let transactor = self.transactor;
-        let loaded = self.load_each(keys.clone()).await?.into_iter().zip(keys);
-        Ok(loaded
-            .map(|(loaded, key)| {
-                loaded.unwrap_or_else(|error| {
-                    transactor.pass_over(&key, &error);
-                    None
-                })
-            })
-            .collect())
-    }
-
-    /// The documents under these keys in one round trip, each readable or not by itself.
-    async fn load_each<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Result<Option<Loaded<D>>>>> {
-        let found = self.look_up_each(&keys).await?;
-        Ok(keys.into_iter().zip(found).map(|(key, found)| self.adopt_found(key, found)).collect())
-    }
-
-    /// The content under these keys, in one round trip. This knows no types of documents, and is compiled once for all.
-    async fn look_up_each(&mut self, keys: &[Key]) -> Result<Vec<Found>> {
-        let unknown: Vec<Key> = keys
-            .iter()
-            .filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key))
-            .cloned()
-            .collect();
-        let mut fresh = BTreeMap::new();
-        if !unknown.is_empty() {
-            let mut answers = self.read(vec![Query::Documents(unknown.clone())]).await?;
-            let documents = answers.pop().and_then(ff_store::Answer::into_documents).unwrap_or_default();
-            for (key, document) in unknown.into_iter().zip(documents) {
-                fresh.insert(key, document);
-            }
-        }
-        let mut found = Vec::with_capacity(keys.len());
-        for key in keys {
-            found.push(match fresh.remove(key) {
-                Some(stored) => Found::Stored(stored),
-                None => self.look_up(key).await?,
-            });
-        }
-        Ok(found)
-    }
-
-    /// Documents of admission, in order: as this engine's commits left them where that may save a round trip. A decision
-    /// made from such a copy counts only once the store has confirmed its version.
-    pub(crate) async fn load_admission<D: Indexed>(&mut self, keys: Vec<Key>) -> Result<Vec<Option<Loaded<D>>>> {
-        let mut kept: BTreeMap<Key, StoredDocument> = BTreeMap::new();
-        if self.use_cache {
-            let now_ms = self.transactor.env().now_ms();
-            let unknown = keys.iter().filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key));
-            kept.extend(unknown.filter_map(|key| Some((key.clone(), self.transactor.admission().get(key, now_ms)?))));
-        }
-        self.used_cache |= !kept.is_empty();
-        let others = keys.iter().filter(|key| !kept.contains_key(*key)).cloned().collect();
-        let mut others = self.load_many::<D>(others).await?.into_iter();
-        let mut loaded = Vec::with_capacity(keys.len());
-        for key in keys {
-            loaded.push(match kept.remove(&key) {
-                Some(stored) => self.adopt(key, Some(stored))?,
-                None => others.next().flatten(),
-            });
-        }
-        Ok(loaded)
-    }
-
-    /// The document under a key.
-    pub(crate) async fn load<D: Indexed>(&mut self, key: Key) -> Result<Option<Loaded<D>>> {
-        let found = self.look_up(&key).await?;
-        self.adopt_found(key, found)
-    }
-
-    /// The content under a key: as this transaction left it, or as the store has it.
-    async fn look_up(&mut self, key: &Key) -> Result<Found> {
-        match self.staged.get(key) {
-            Some(Staged::Delete) => return Ok(Found::Deleted),
-            Some(Staged::Put { body, .. }) => {
-                let lease_until = self.known.get(key).map_or(0, |known| known.lease_until);
-                return Ok(Found::Staged { body: body.clone(), lease_until });
-            }
-            None => {}
-        }
-        let mut answers = self.read(vec![Query::Documents(vec![key.clone()])]).await?;
-        let stored = answers.pop().and_then(ff_store::Answer::into_documents).and_then(|mut found| found.pop());
-        Ok(Found::Stored(stored.flatten()))
-    }
-
-    fn adopt_found<D: Indexed>(&mut self, key: Key, found: Found) -> Result<Option<Loaded<D>>> {
-        match found {
-            Found::Deleted => Ok(None),
-            Found::Staged { body, lease_until } => {
-                D::decode(&body).map(|document| Some(Loaded { document, lease_until }))
-            }
-            Found::Stored(stored) => self.adopt(key, stored),
-        }
-    }
-
-    /// An execution, from the cache where that may save a round trip: a decision made from a cached copy counts only
-    /// once the store has confirmed its version.
-    pub(crate) async fn execution(&mut self, id: &ff_core::ExecutionId) -> Result<Execution> {
-        self.find_execution(id).await?.ok_or_else(|| Error::of(Code::ExecutionNotFound).with("execution_id", id))
-    }
-
-    /// Like [`Tx::execution`], but an absent execution is no error.
-    pub(crate) async fn find_execution(&mut self, id: &ff_core::ExecutionId) -> Result<Option<Execution>> {
-        let key = Execution::key_of(id);
-        if self.use_cache
-            && !self.known.contains_key(&key)
-            && let Some(cached) = self.transactor.cache().get(&key)
-        {
-            self.used_cache = true;
-            let entries = cached.execution.index_entries(cached.lease_until);
-            let known = Known {
-                version: Some(cached.version),
-                fence: cached.fence,
-                lease_until: cached.lease_until,
-                entries,
-                pinned: false,
-            };
-            self.known.insert(key, known);
-            return Ok(Some(Arc::unwrap_or_clone(cached.execution)));
-        }
-        Ok(self.load::<Execution>(key).await?.map(|loaded| loaded.document))
-    }
-
-    /// Makes a document that some read brought along known to the transaction.
-    pub(crate) fn adopt<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Result<Option<Loaded<D>>> {
-        let Some(stored) = stored else {
-            let known =
-                Known { version: None, fence: Fence::default(), lease_until: 0, entries: Vec::new(), pinned: false };
-            self.known.entry(key).or_insert(known);
-            return Ok(None);
-        };
-        let document = D::decode(&stored.body)?;
-        let known = Known {
-            version: Some(stored.version),
-            fence: stored.fence,
-            lease_until: stored.lease_until,
-            entries: document.index_entries(stored.lease_until),
-            pinned: false,
-        };
-        self.known.entry(key).or_insert(known);
-        Ok(Some(Loaded { document, lease_until: stored.lease_until }))
-    }
-
-    /// Adopts a document of a page of an index: one that cannot be decoded is passed over, and reads as not there.
-    pub(crate) fn adopt_readable<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Option<Loaded<D>> {
-        self.adopt(key.clone(), stored).unwrap_or_else(|error| {
-            self.transactor.pass_over(&key, &error);
-            None
-        })
-    }
-
-    /// Adopts a document for a command that goes through many. If the command has already saved this one, the result is
-    /// the saved state.
-    pub(crate) fn adopt_current<D: Indexed>(&mut self, key: &Key, stored: StoredDocument) -> Result<Option<D>> {
-        match self.staged.get(key) {
-            Some(Staged::Delete) => Ok(None),
-            Some(Staged::Put { body, .. }) => D::decode(body).map(Some),
-            None => Ok(self.adopt::<D>(key.clone(), Some(stored))?.map(|loaded| loaded.document)),
-        }
     }
 
     /// Makes a document without a lease known as another task read it; the commit's guards check that it has not
@@ -430,7 +232,7 @@ impl<'e> Tx<'e> {
     ) -> Result<()> {
         let loaded = match key.kind() {
             index::kind::WAITPOINT => self.adopt::<Waitpoint>(key.clone(), stored).map(drop),
-            _ => self.adopt::<ff_core::Signal>(key.clone(), stored).map(drop),
+            _ => self.adopt::<ff_core::AcceptedSignal>(key.clone(), stored).map(drop),
         };
         self.blob(key.clone(), None);
         match loaded {

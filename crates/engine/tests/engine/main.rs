@@ -43,6 +43,7 @@ mod metrics;
 mod operator;
 mod options;
 mod outages;
+mod parks;
 mod providers;
 mod questions;
 mod quotas;

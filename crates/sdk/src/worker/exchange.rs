@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ff_core::op::{Exchange, ExchangeClaim, ExchangeEnded, ExchangeEnding, ExchangeOutcome, exchange};
+use ff_core::op::{Exchange, ExchangeClaim, ExchangeClaimed, ExchangeEnded, ExchangeEnding, ExchangeOutcome, exchange};
 use ff_core::{Code, limits};
 use ff_engine::env::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -185,69 +185,36 @@ impl Shared {
         }
     }
 
+    /// Ends several tasks in one call, which also claims as many new ones if the worker has room for them.
     async fn send_together(self: &Arc<Self>, waiting: Vec<Waiting>, inbox: Option<Inbox>) {
         // While a claim waits for work there is none, so the exchange does not claim.
         let inbox = inbox.filter(|inbox| !inbox.asks() && !self.stopping.is_cancelled());
         if inbox.is_none() && waiting.len() == 1 {
             return waiting.into_iter().for_each(Waiting::send_alone);
         }
-        let mut parts = Vec::with_capacity(waiting.len());
-        let mut endings = Vec::with_capacity(waiting.len());
-        for Waiting { ending, place, answer, .. } in waiting {
-            endings.push(ending);
-            parts.push((place, answer));
-        }
+        let (endings, senders): (Vec<ExchangeEnding>, Vec<Sender>) =
+            waiting.into_iter().map(|one| (one.ending, Sender { place: one.place, answer: one.answer })).unzip();
         let claim = inbox.as_ref().map(|_| self.claim_beside(endings.len()));
         let instance_id = self.config.instance_id.clone();
         let mut args = exchange::Args { instance_id, namespace: None, end: endings, renew: Vec::new(), claim };
         let answer = self.client.call_repeatedly::<Exchange>(&mut args).await;
-        let parts = args.end.into_iter().zip(parts);
+        let parts: Vec<(ExchangeEnding, Sender)> = args.end.into_iter().zip(senders).collect();
         let outcome = match answer {
             Ok(outcome) if outcome.end.len() == parts.len() => outcome,
             Err(SdkError::Unreachable(why)) => {
-                // A caller that has gone away needs no answer.
-                return parts.for_each(|(_, (_, answer))| {
-                    drop(answer.send(Exchanged::Lost(SdkError::Unreachable(why.clone()))));
-                });
+                return parts.into_iter().for_each(|(_, sender)| sender.lost(&why));
             }
             other => {
                 // The exchange as a whole was refused, so each ending is sent in a call of its own, which tells its own
                 // reason.
                 self.note_refused_exchange(other);
-                return parts.for_each(|(ending, (place, answer))| {
-                    drop(answer.send(Exchanged::Alone(ending, place)));
-                });
+                return parts.into_iter().for_each(|(ending, sender)| sender.alone(ending));
             }
         };
-        let mut free = Vec::new();
-        let mut answers = Vec::new();
-        for ((ending, (place, answer)), ended) in parts.zip(outcome.end) {
-            let exchanged = match ended {
-                ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
-                // A newer server answered in an unknown form, so the ending is repeated in a call of its own, whose
-                // answer is known.
-                ExchangeEnded::Unknown(_) => Exchanged::Alone(ending, place),
-                ended if ended.makes_room() => {
-                    free.push(place);
-                    Exchanged::Answered(ended, None)
-                }
-                ended => Exchanged::Answered(ended, Some(place)),
-            };
-            answers.push((answer, exchanged));
-        }
-        let asked = outcome.claim.is_some();
-        let claimed = outcome.claim.unwrap_or_default();
-        match claimed.problem {
-            // The permits are free again, and the next claim of the intake meets the same problem and reports it.
-            Some(problem) => self.log_claim(Err(&problem.into())),
-            None if asked => self.log_claim(Ok(claimed.tasks.len())),
-            None => {}
-        }
+        let (answers, free) = settle(parts, outcome.end);
         // The new leases are registered before the ended ones are removed, so that a worker that stops sees all of
         // them.
-        let tasks =
-            claimed.tasks.into_iter().zip(free).map(|(task, place)| ClaimedTask::new(self.clone(), task, place));
-        let tasks: Vec<ClaimedTask> = tasks.collect();
+        let tasks = self.register_claimed(outcome.claim, free);
         for (answer, exchanged) in answers {
             drop(answer.send(exchanged));
         }
@@ -257,6 +224,22 @@ impl Shared {
             _ => tasks,
         };
         ClaimedTask::hand_back_all(late).await;
+    }
+
+    /// The tasks that an exchange claimed, in the places of those that it ended.
+    fn register_claimed(
+        self: &Arc<Self>,
+        claimed: Option<ExchangeClaimed>,
+        free: Vec<OwnedSemaphorePermit>,
+    ) -> Vec<ClaimedTask> {
+        let Some(claimed) = claimed else { return Vec::new() };
+        match claimed.problem {
+            // The permits are free again, and the next claim of the intake meets the same problem and reports it.
+            Some(problem) => self.log_claim(Err(&problem.into())),
+            None => self.log_claim(Ok(claimed.tasks.len())),
+        }
+        let placed = claimed.tasks.into_iter().zip(free);
+        placed.map(|(task, place)| ClaimedTask::new(self.clone(), task, place)).collect()
     }
 
     /// A request for as many tasks as end. It looks once and does not wait.
@@ -284,6 +267,49 @@ impl Shared {
             tracing::debug!(why, "an exchange was refused; its endings are sent by themselves");
         }
     }
+}
+
+/// The task behind an ending: its place among the tasks of the worker, and the channel of its answer.
+struct Sender {
+    place: OwnedSemaphorePermit,
+    answer: oneshot::Sender<Exchanged>,
+}
+
+/// A task that has gone away needs no answer.
+impl Sender {
+    /// No answer came, and the ending may have had its effect.
+    fn lost(self, why: &str) {
+        drop(self.answer.send(Exchanged::Lost(SdkError::Unreachable(why.to_owned()))));
+    }
+
+    /// The ending is to be sent in a call of its own.
+    fn alone(self, ending: ExchangeEnding) {
+        drop(self.answer.send(Exchanged::Alone(ending, self.place)));
+    }
+}
+
+/// The answers of an exchange to its endings, each with the channel that it goes to, and the places that became free.
+fn settle(
+    parts: Vec<(ExchangeEnding, Sender)>,
+    ended: Vec<ExchangeEnded>,
+) -> (Vec<(oneshot::Sender<Exchanged>, Exchanged)>, Vec<OwnedSemaphorePermit>) {
+    let mut free = Vec::new();
+    let mut answers = Vec::with_capacity(parts.len());
+    for ((ending, Sender { place, answer }), ended) in parts.into_iter().zip(ended) {
+        let exchanged = match ended {
+            ExchangeEnded::Problem(error) if may_pass(&error) => Exchanged::Alone(ending, place),
+            // A newer server answered in an unknown form, so the ending is repeated in a call of its own, whose answer
+            // is known.
+            ExchangeEnded::Unknown(_) => Exchanged::Alone(ending, place),
+            ended if ended.makes_room() => {
+                free.push(place);
+                Exchanged::Answered(ended, None)
+            }
+            ended => Exchanged::Answered(ended, Some(place)),
+        };
+        answers.push((answer, exchanged));
+    }
+    (answers, free)
 }
 
 impl Waiting {

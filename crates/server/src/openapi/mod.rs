@@ -114,6 +114,26 @@ fn insert(paths: &mut Map<String, Value>, path: &str, method: &str, operation: V
 fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
     let outcome = (info.outcome_schema)(generator).to_value();
     let args = arguments(generator, info);
+    let shape = Shape::of(info);
+    let (mut parameters, body) = divide(info, args);
+    parameters.extend(headers(info, &shape));
+    let mut operation = json!({
+        "operationId": info.name,
+        "summary": info.summary,
+        "description": description(info, &shape),
+        "tags": [info.path.split('/').nth(2).unwrap_or("")],
+        "x-role": info.role,
+        "parameters": parameters,
+        "responses": responses(info, outcome),
+    });
+    if matches!(info.method, Method::Post | Method::Put) {
+        operation["requestBody"] = request_body(info, &shape, body);
+    }
+    operation
+}
+
+/// Divides arguments into parameters of the path or the query, and the schema of the body.
+fn divide(info: &OperationInfo, args: Value) -> (Vec<Value>, Value) {
     let in_path: BTreeSet<&str> = info.path_parameters().collect();
     let mut parameters = Vec::new();
     let mut body = args.clone();
@@ -135,18 +155,28 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
             required.retain(|one| one != name);
         }
     }
-    let shape = Shape::of(info);
-    let mut description = info.summary.to_owned();
+    (parameters, body)
+}
+
+/// The headers that a call takes.
+fn headers(info: &OperationInfo, shape: &Shape) -> Vec<Value> {
+    let mut headers = Vec::new();
     if info.method == Method::Post {
         let text = match info.identity_field {
             Some(_) => "The identity of the call, in place of the field in its body.",
             None => "The identity of the call: a repeat is the same call, for 24 hours.",
         };
-        parameters.push(header("Idempotency-Key", text));
+        headers.push(header("Idempotency-Key", text));
     }
     if shape.has("trace_context") {
-        parameters.push(header("traceparent", "Handed to the worker as the trace context."));
+        headers.push(header("traceparent", "Handed to the worker as the trace context."));
     }
+    headers
+}
+
+/// The summary of an operation, and what its bytes look like on the wire.
+fn description(info: &OperationInfo, shape: &Shape) -> String {
+    let mut description = info.summary.to_owned();
     if let Some(bytes) = shape.bytes() {
         description.push_str(&format!(
             " A body of type application/octet-stream is {bytes}; the other fields then stand in the query, objects as \
@@ -159,28 +189,20 @@ fn operation(generator: &mut SchemaGenerator, info: &OperationInfo) -> Value {
              object that holds both.",
         );
     }
-    let mut operation = json!({
-        "operationId": info.name,
-        "summary": info.summary,
-        "description": description,
-        "tags": [info.path.split('/').nth(2).unwrap_or("")],
-        "x-role": info.role,
-        "parameters": parameters,
-        "responses": responses(info, outcome),
-    });
-    if matches!(info.method, Method::Post | Method::Put) {
-        // A call that needs to say nothing needs no body.
-        let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
-        let mut content = json!({ "application/json": { "schema": body } });
-        if let Some(example) = example(info.name) {
-            content["application/json"]["example"] = example;
-        }
-        if shape.bytes().is_some() {
-            content["application/octet-stream"] = json!({ "schema": { "type": "string", "format": "binary" } });
-        }
-        operation["requestBody"] = json!({ "required": required, "content": content });
+    description
+}
+
+/// The body of a request. A call that needs to say nothing needs none.
+fn request_body(info: &OperationInfo, shape: &Shape, body: Value) -> Value {
+    let required = body["required"].as_array().is_some_and(|required| !required.is_empty());
+    let mut content = json!({ "application/json": { "schema": body } });
+    if let Some(example) = example(info.name) {
+        content["application/json"]["example"] = example;
     }
-    operation
+    if shape.bytes().is_some() {
+        content["application/octet-stream"] = json!({ "schema": { "type": "string", "format": "binary" } });
+    }
+    json!({ "required": required, "content": content })
 }
 
 /// Example arguments of the operations that people call first.

@@ -172,9 +172,11 @@ fn own_rule(owner: &str, field: &str) -> Option<Option<Rule>> {
 
 /// The rule of a field by its name.
 fn rule(field: &str) -> Option<Rule> {
-    let instant = || number(0, limits::SCORE_MAX);
-    let duration = || number(0, limits::DURATION_MAX_MS);
-    let span = || number(1, limits::DURATION_MAX_MS);
+    text_rule(field).or_else(|| number_rule(field)).or_else(|| list_rule(field)).or_else(|| object_rule(field))
+}
+
+/// The rule of a field that is a text.
+fn text_rule(field: &str) -> Option<Rule> {
     match field {
         "namespace" | "lane" | "instance_id" | "worker_id" | "quota_policy_id" | "worker" | "schedule" | "provider"
         | "name" | "build_id" => name(),
@@ -198,6 +200,17 @@ fn rule(field: &str) -> Option<Rule> {
         "url" => pattern(1, limits::WEBHOOK_URL_MAX_BYTES, r#"^https?://[A-Za-z0-9.-]+(?:/[!"$-\[\]-~]*)?$"#),
         "tag" => tag_filter(),
         "cursor" => pattern(1, limits::TEXT_MAX_BYTES, "^[!-~]+$"),
+        "per" => pattern(5, 4 + limits::TAG_KEY_MAX_BYTES, format!("^tag:{TAG_KEY}$")),
+        _ => None,
+    }
+}
+
+/// The rule of a field that is a number.
+fn number_rule(field: &str) -> Option<Rule> {
+    let instant = || number(0, limits::SCORE_MAX);
+    let duration = || number(0, limits::DURATION_MAX_MS);
+    let span = || number(1, limits::DURATION_MAX_MS);
+    match field {
         "limit" => number(1, most(limits::PAGE_MAX)),
         "wait_ms" => number(0, limits::WAIT_MAX_MS),
         "lease_ttl_ms" => number(limits::LEASE_TTL_MIN_MS, limits::LEASE_TTL_MAX_MS),
@@ -241,6 +254,13 @@ fn rule(field: &str) -> Option<Rule> {
         "k" => number(1, i64::from(limits::FLOW_MEMBERS_MAX)),
         "n" => number(1, i64::from(limits::CONDITION_COUNT_MAX)),
         "same" | "window" => number(2, i64::from(limits::NO_PROGRESS_WINDOW_MAX)),
+        _ => None,
+    }
+}
+
+/// The rule of a field that is a list.
+fn list_rule(field: &str) -> Option<Rule> {
+    match field {
         "lanes" => list(1, limits::LANES_MAX, name()),
         "kinds" => list(0, limits::KINDS_MAX, kind()),
         "lease_ids" => list(0, limits::CLAIM_TASKS_MAX, None),
@@ -263,11 +283,17 @@ fn rule(field: &str) -> Option<Rule> {
         "undone" | "steps_not_visited" | "steps_changed" => list(0, limits::STEPS_NAMED_MAX, None),
         "children" | "sleeps" => list(0, limits::WAITS_MAX, None),
         "capabilities" | "required_capabilities" => list(0, limits::CAPABILITIES_MAX_TOKENS, None),
-        "at" => list(0, limits::SCHEDULE_INSTANTS_MAX, instant()),
+        "at" => list(0, limits::SCHEDULE_INSTANTS_MAX, number(0, limits::SCORE_MAX)),
         "any" | "all" | "matchers" => list(0, limits::CONDITION_NODES_MAX, None),
         "any_of" | "all_of" => list(1, limits::CONDITION_NODES_MAX, None),
-        "per" => pattern(5, 4 + limits::TAG_KEY_MAX_BYTES, format!("^tag:{TAG_KEY}$")),
         "event_types" => list(0, limits::FILTER_VALUES_MAX, None),
+        _ => None,
+    }
+}
+
+/// The rule of a field that is an object with names of the caller's own.
+fn object_rule(field: &str) -> Option<Rule> {
+    match field {
         "tags" => {
             let key = pattern(1, limits::TAG_KEY_MAX_BYTES, format!("^{TAG_KEY}$"));
             names(0, limits::TAGS_MAX, key, text_of(limits::TAG_VALUE_MAX_BYTES))

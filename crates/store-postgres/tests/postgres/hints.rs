@@ -1,6 +1,6 @@
 //! Hints between processes.
 
-use ff_store::{Batch, Hint, Hints, Signal};
+use ff_store::{Batch, Hint, Hints, WatchEvent};
 use ff_testkit::postgres::Server;
 use tokio::time::timeout;
 
@@ -15,8 +15,8 @@ fn hinting(payload: &str) -> Batch {
 async fn next_hint(hints: &mut Hints) -> String {
     loop {
         match timeout(TEST_TIMEOUT, hints.next()).await.expect("a hint comes").expect("the store is open") {
-            Signal::Hint(hint) => return String::from_utf8(hint.payload.to_vec()).unwrap(),
-            Signal::Resync => {}
+            WatchEvent::Hint(hint) => return String::from_utf8(hint.payload.to_vec()).unwrap(),
+            WatchEvent::Resync => {}
         }
     }
 }
@@ -50,7 +50,7 @@ async fn a_lost_listener_asks_for_a_resync_and_hears_again() {
         .await
         .unwrap();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("a signal comes");
-    assert_eq!(signal, Some(Signal::Resync));
+    assert_eq!(signal, Some(WatchEvent::Resync));
     let mut told = timeout(TEST_TIMEOUT, one.commit(PARTITION, [hinting("again")].into())).await.unwrap();
     while told.is_err() {
         told = timeout(TEST_TIMEOUT, one.commit(PARTITION, [hinting("again")].into())).await.unwrap();

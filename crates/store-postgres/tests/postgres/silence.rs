@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ff_store::{Append, Batch, Hint, Hints, LogStart, Signal, Store, StoreError};
+use ff_store::{Append, Batch, Hint, Hints, LogStart, Store, StoreError, WatchEvent};
 use ff_testkit::postgres::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -105,14 +105,14 @@ async fn open_second(url: &str) -> (Arc<dyn Store>, Hints) {
     let mut hints = store.watch();
     // It comes a second after the opening. A watcher that begins later than that has missed it.
     if let Ok(signal) = timeout(Duration::from_secs(5), hints.next()).await {
-        assert_eq!(signal, Some(Signal::Resync));
+        assert_eq!(signal, Some(WatchEvent::Resync));
     }
     (store, hints)
 }
 
 /// Waits for a hint; a resync now and then is allowed.
 async fn until_heard(hints: &mut Hints, payload: &str) {
-    while !matches!(hints.next().await, Some(Signal::Hint(hint)) if hint.payload == payload) {}
+    while !matches!(hints.next().await, Some(WatchEvent::Hint(hint)) if hint.payload == payload) {}
 }
 
 /// Enough records to have the log trimmed for certain.
@@ -130,7 +130,7 @@ async fn a_listener_that_died_silently_is_replaced_and_asks_for_a_resync() {
     let (_store, mut hints) = open_second(&url).await;
     network.fail();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the silence is noticed");
-    assert_eq!(signal, Some(Signal::Resync));
+    assert_eq!(signal, Some(WatchEvent::Resync));
     other.commit(PARTITION, [hinting("heard again")].into()).await.unwrap();
     timeout(TEST_TIMEOUT, until_heard(&mut hints, "heard again")).await.expect("the new connection hears");
 }
@@ -144,7 +144,7 @@ async fn a_listener_that_lives_is_left_alone() {
     for number in 0..100 {
         other.commit(PARTITION, [hinting(&number.to_string())].into()).await.unwrap();
         let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("every hint comes");
-        assert!(matches!(&signal, Some(Signal::Hint(hint)) if hint.payload == number.to_string()), "{signal:?}");
+        assert!(matches!(&signal, Some(WatchEvent::Hint(hint)) if hint.payload == number.to_string()), "{signal:?}");
     }
     assert!(network.connections.lock().unwrap().len() > 1, "it was opened through the network");
 }
@@ -157,7 +157,7 @@ async fn hints_that_were_lost_on_their_way_become_a_resync_elsewhere() {
     network.die_of("pg_notify");
     store.commit(PARTITION, [hinting("lost")].into()).await.unwrap();
     let signal = timeout(TEST_TIMEOUT, hints.next()).await.expect("the loss is made up for without another commit");
-    assert_eq!(signal, Some(Signal::Resync));
+    assert_eq!(signal, Some(WatchEvent::Resync));
     assert!(network.connection_died());
     store.commit(PARTITION, [hinting("after")].into()).await.unwrap();
     timeout(TEST_TIMEOUT, until_heard(&mut hints, "after")).await.expect("hints pass again");

@@ -55,7 +55,7 @@ async fn a_restarted_server_is_found_again_and_its_watchers_resync() {
         .expect("the server restarts");
     }
     load.more(50).await;
-    assert_eq!(hints.next().await, Some(ff_store::Signal::Resync));
+    assert_eq!(hints.next().await, Some(ff_store::WatchEvent::Resync));
     let ledger = load.finish().await;
     assert_eq!(ledger.errors, vec![]);
 }
@@ -145,7 +145,7 @@ async fn a_slot_moves_to_a_fresh_server_and_no_call_fails() {
     .await
     .expect("the slot moves");
     load.more(300).await;
-    assert_eq!(hints.next().await, Some(ff_store::Signal::Resync), "the channel moved with its slot");
+    assert_eq!(hints.next().await, Some(ff_store::WatchEvent::Resync), "the channel moved with its slot");
     let ledger = load.finish().await;
     assert_eq!((ledger.unknown, ledger.unavailable, ledger.errors), (0, 0, vec![]));
     drop(cluster);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::{CommandId, Partition};
-use ff_store::{Hint, Hints, Signal, Store};
+use ff_store::{Hint, Hints, Store, WatchEvent};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Cluster, Server};
 
@@ -28,8 +28,8 @@ async fn send(store: &Arc<dyn Store>, from: Partition, about: Partition) -> Hint
 async fn next_hint(hints: &mut Hints) -> Hint {
     loop {
         match hints.next().await.expect("the store is open") {
-            Signal::Hint(hint) => return hint,
-            Signal::Resync => {}
+            WatchEvent::Hint(hint) => return hint,
+            WatchEvent::Resync => {}
         }
     }
 }
@@ -63,7 +63,7 @@ async fn both_processes_hear_a_hint_on_a_single_server() {
     let mut hint = send(&one, Partition::flow(1), Partition::quota(2)).await;
     assert_eq!(next_hint(&mut own).await, hint);
     // One that was alone until now may have kept this to itself. Then it said so, and publishes what comes next.
-    if foreign.next().await == Some(Signal::Resync) {
+    if foreign.next().await == Some(WatchEvent::Resync) {
         hint = send(&one, Partition::flow(1), Partition::quota(2)).await;
         assert_eq!(next_hint(&mut own).await, hint);
         assert_eq!(next_hint(&mut foreign).await, hint);
@@ -109,7 +109,7 @@ async fn who_listens_alone_in_a_cluster_publishes_nothing_until_somebody_comes()
     let mut foreign = other.watch();
     // The process that was alone tells the newcomer to look at everything, because it has not published its earlier
     // commits.
-    assert_eq!(foreign.next().await, Some(Signal::Resync));
+    assert_eq!(foreign.next().await, Some(WatchEvent::Resync));
     for number in 0..12 {
         until_heard(&store, Partition::flow(number), &mut foreign).await;
     }
@@ -133,7 +133,7 @@ async fn both_processes_hear_hints_of_every_partition_of_a_cluster() {
     // Beyond the default counts a process listens from its first use on, and looks at everything once.
     let far = Partition::flow(4_000);
     other.documents(far, vec![new_key()]).await.expect("it reads");
-    while foreign.next().await != Some(Signal::Resync) {}
+    while foreign.next().await != Some(WatchEvent::Resync) {}
     until_heard(&one, far, &mut foreign).await;
 }
 

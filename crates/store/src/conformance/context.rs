@@ -10,8 +10,8 @@ use ff_core::{CommandId, IndexName, Key, LeaseEpoch, LeaseId, Partition, Partiti
 use uuid::Uuid;
 
 use crate::{
-    Append, Applied, Batch, Conflict, EntryChange, Fence, Guard, IndexEntry, LeaseChange, LogPage, LogStart, Outcome,
-    Put, Query, Scan, Store, StoredDocument, Version,
+    Append, AppliedBatch, Batch, Conflict, EntryChange, Fence, Guard, IndexEntry, LeaseChange, LogPage, LogStart,
+    Outcome, Put, Query, Scan, Store, StoredDocument, Version,
 };
 
 /// The longest wait for something that must come to pass.
@@ -84,7 +84,7 @@ impl Context {
     }
 
     /// Commits a batch that must be applied.
-    pub(super) async fn apply(&self, batch: Batch) -> Applied {
+    pub(super) async fn apply(&self, batch: Batch) -> AppliedBatch {
         match self.commit(batch).await {
             Outcome::Applied(applied) => applied,
             Outcome::Conflict(conflict) => panic!("a batch whose guards hold met {conflict:?}"),
@@ -214,7 +214,7 @@ pub(super) fn pairs(entries: Vec<IndexEntry>) -> Vec<(i64, Key)> {
 
 /// Asserts that a batch was applied.
 #[track_caller]
-pub(super) fn applied(outcome: &Outcome) -> &Applied {
+pub(super) fn applied(outcome: &Outcome) -> &AppliedBatch {
     match outcome {
         Outcome::Applied(applied) => applied,
         Outcome::Conflict(conflict) => panic!("not applied: {conflict:?}"),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::context::{Build, Context, TEST_TIMEOUT, batch};
-use crate::{Guard, Hint, Hints, Signal};
+use crate::{Guard, Hint, Hints, WatchEvent};
 
 /// The result of waiting for hints.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,10 +23,10 @@ fn hint(context: &Context, what: &str) -> Hint {
 /// Listens until all of these were heard, and fails on hearing one of the others.
 async fn listen(hints: &mut Hints, mut expected: Vec<Hint>, never: &[Hint]) -> Heard {
     while !expected.is_empty() {
-        let signal = tokio::time::timeout(TEST_TIMEOUT, hints.next()).await;
-        match signal.expect("a hint or a resync comes in time").expect("the store is open") {
-            Signal::Resync => return Heard::Resync,
-            Signal::Hint(heard) => {
+        let event = tokio::time::timeout(TEST_TIMEOUT, hints.next()).await;
+        match event.expect("a hint or a resync comes in time").expect("the store is open") {
+            WatchEvent::Resync => return Heard::Resync,
+            WatchEvent::Hint(heard) => {
                 assert!(!never.contains(&heard), "a batch that met a conflict sent a hint");
                 // Hints of other cases on the same database come by, too.
                 expected.retain(|hint| *hint != heard);

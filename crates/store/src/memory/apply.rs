@@ -1,6 +1,6 @@
 //! How a batch changes a partition: every guard is judged before the first effect happens.
 
-use crate::{Applied, Batch, Conflict, ConflictReason, EntryChange, Guard, LeaseChange, Outcome, Trim, Version};
+use crate::{AppliedBatch, Batch, Conflict, ConflictReason, EntryChange, Guard, LeaseChange, Outcome, Trim, Version};
 use ff_core::planted::{Bug, planted};
 use ff_core::{CommandId, IndexName, Key, Mint};
 
@@ -48,7 +48,7 @@ impl PartitionContents {
         why.map(|why| Conflict { key: guard.key().cloned(), why })
     }
 
-    fn write(&mut self, batch: &Batch, now: i64) -> Applied {
+    fn write(&mut self, batch: &Batch, now: i64) -> AppliedBatch {
         for put in &batch.puts {
             // An expired document is gone: its lease does not pass on to a new document under the same key.
             let lease_until = self.present(&put.key, now).map_or(0, |document| document.lease_until);
@@ -88,7 +88,7 @@ impl PartitionContents {
                 None => self.blobs.remove(&blob.key),
             };
         }
-        Applied { at: now, sequences }
+        AppliedBatch { at: now, sequences }
     }
 
     /// The next number of a document, as a store that counts would give it.

@@ -18,7 +18,9 @@ use ff_core::{CommandId, Partition, PartitionConfig};
 pub use contents::{Contents, PartitionContents, RawDocument};
 pub use faults::{Call, Fault, Faults, Pause, Plan};
 
-use crate::{Answers, Batch, Guard, HintSender, Hints, Outcome, Query, Result, Signal, Store, StoreError, StoreInfo};
+use crate::{
+    Answers, Batch, Guard, HintSender, Hints, Outcome, Query, Result, Store, StoreError, StoreInfo, WatchEvent,
+};
 
 /// Tells the time in milliseconds since the epoch.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -104,13 +106,13 @@ impl MemoryStore {
     /// A failover to a replica that had got no further than this: everything after it is forgotten, time goes on.
     pub fn restore(&self, snapshot: Contents) {
         self.lock().contents = snapshot;
-        self.hints.send(Signal::Resync);
+        self.hints.send(WatchEvent::Resync);
     }
 
     /// A failover of the node that holds one partition: only this partition forgets what came after the snapshot.
     pub fn restore_partition(&self, partition: Partition, snapshot: PartitionContents) {
         self.lock().contents.partitions.insert(partition, snapshot);
-        self.hints.send(Signal::Resync);
+        self.hints.send(WatchEvent::Resync);
     }
 
     /// The store's time, as its system partition has it.
@@ -155,12 +157,12 @@ impl MemoryStore {
         let mut hints = applied.flat_map(|(batch, _)| &batch.hints);
         if lose_hints {
             if hints.next().is_some() {
-                self.hints.send(Signal::Resync);
+                self.hints.send(WatchEvent::Resync);
             }
             return;
         }
         for hint in hints {
-            self.hints.send(Signal::Hint(hint.clone()));
+            self.hints.send(WatchEvent::Hint(hint.clone()));
         }
     }
 }

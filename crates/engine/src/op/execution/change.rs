@@ -19,12 +19,12 @@ use crate::execution_data::close_waitpoints;
 use crate::journal;
 use crate::op::{Handle, Request};
 use crate::replay::replay;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::some_text;
 use crate::visibility::load_visible;
 
-impl Handle<ChangePriority> for Rooms {
+impl Handle<ChangePriority> for Services {
     async fn handle(&self, caller: &Caller, args: ChangePriorityArgs) -> Result<ChangePriorityOutcome> {
         self.transactor
             .change(caller, &args.execution_id, None, |execution, context| {
@@ -35,7 +35,7 @@ impl Handle<ChangePriority> for Rooms {
     }
 }
 
-impl Handle<SetTags> for Rooms {
+impl Handle<SetTags> for Services {
     async fn handle(&self, caller: &Caller, args: SetTagsArgs) -> Result<SetTagsOutcome> {
         self.transactor
             .change(caller, &args.execution_id, None, |execution, context| {
@@ -46,7 +46,7 @@ impl Handle<SetTags> for Rooms {
     }
 }
 
-impl Handle<HoldExecution> for Rooms {
+impl Handle<HoldExecution> for Services {
     async fn handle(&self, caller: &Caller, args: HoldExecutionArgs) -> Result<HoldExecutionOutcome> {
         let identity = self.transactor.identity::<HoldExecution>(caller, &args, None);
         self.transactor
@@ -62,7 +62,7 @@ impl Handle<HoldExecution> for Rooms {
     }
 }
 
-impl Handle<ReleaseExecution> for Rooms {
+impl Handle<ReleaseExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ReleaseExecutionArgs) -> Result<ReleaseExecutionOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -84,7 +84,7 @@ impl Command for Request<'_, ReleaseExecution> {
     }
 }
 
-impl Handle<CancelExecution> for Rooms {
+impl Handle<CancelExecution> for Services {
     async fn handle(&self, caller: &Caller, args: CancelExecutionArgs) -> Result<CancelExecutionOutcome> {
         let reason = args.reason.as_deref().unwrap_or_default();
         let shown = |cancelled, execution: &Execution, cancelled_at| match cancelled {
@@ -113,7 +113,7 @@ impl Handle<CancelExecution> for Rooms {
     }
 }
 
-impl Handle<RepinBuild> for Rooms {
+impl Handle<RepinBuild> for Services {
     async fn handle(&self, caller: &Caller, args: RepinBuildArgs) -> Result<RepinBuildOutcome> {
         let identity = self.transactor.identity::<RepinBuild>(caller, &args, args.command_id);
         self.transactor
@@ -130,7 +130,7 @@ impl Handle<RepinBuild> for Rooms {
 
 /// Runs an execution that has ended once more. A flow it belongs to goes on; a member that never ran waits again for
 /// the edges that had become impossible.
-impl Handle<ReplayExecution> for Rooms {
+impl Handle<ReplayExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ReplayExecutionArgs) -> Result<ReplayExecutionOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -169,7 +169,7 @@ async fn first_number_of(tx: &mut Tx<'_>, execution: &Execution, step: &StepIden
     found.first.ok_or_else(missing)
 }
 
-impl Handle<RevokeLease> for Rooms {
+impl Handle<RevokeLease> for Services {
     async fn handle(&self, caller: &Caller, args: RevokeLeaseArgs) -> Result<RevokeLeaseOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -218,7 +218,7 @@ impl Request<'_, RevokeLease> {
     }
 }
 
-impl Handle<ResumeExecution> for Rooms {
+impl Handle<ResumeExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ResumeExecutionArgs) -> Result<ResumeExecutionOutcome> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();

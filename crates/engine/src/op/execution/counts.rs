@@ -5,11 +5,11 @@ use ff_core::op::{GetCounts, GetCountsArgs, GetCountsOutcome};
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
-impl Handle<GetCounts> for Rooms {
+impl Handle<GetCounts> for Services {
     async fn handle(&self, caller: &Caller, args: GetCountsArgs) -> Result<GetCountsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
-        self.services.counts.of(&namespace).await
+        self.shared.counts.of(&namespace).await
     }
 }

@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::single_key::{Place, holder_key, take_key};
 use crate::submission::{Submission, write_new};
 use crate::transaction::{Command, Prepared, Tx};
 
-impl Handle<CreateExecution> for Rooms {
+impl Handle<CreateExecution> for Services {
     async fn handle(&self, caller: &Caller, args: CreateExecutionArgs) -> Result<CreateExecutionOutcome> {
-        let submission = self.services.submissions.submission(caller, &args).await?;
+        let submission = self.shared.submissions.submission(caller, &args).await?;
         if submission.joins_a_flow(&args) {
             // Boxed, because it would make the future of every other submission three times as large.
             return Box::pin(self.create_member(caller, &args, submission)).await;
@@ -30,7 +30,7 @@ impl Handle<CreateExecution> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Creates an execution of its own.
     pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<CreateExecutionOutcome> {
         // What only some submissions come to is boxed, so that it takes no room in the futures of the others.
@@ -192,7 +192,7 @@ pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission) {
 /// Members of flows, and executions with keys that others may have, that are created at the same time.
 const APART_AT_ONCE: usize = 16;
 
-impl Handle<CreateExecutions> for Rooms {
+impl Handle<CreateExecutions> for Services {
     async fn handle(&self, caller: &Caller, mut args: CreateExecutionsArgs) -> Result<CreateExecutionsOutcome> {
         if let Some(key) = &caller.idempotency_key {
             name_items(&mut args.executions, caller.key_scope(), key);
@@ -203,7 +203,7 @@ impl Handle<CreateExecutions> for Rooms {
         let mut apart = Vec::new();
         for (place, one) in args.executions.iter().enumerate() {
             let checked = match one.validate() {
-                Ok(()) => self.services.submissions.submission(caller, one).await,
+                Ok(()) => self.shared.submissions.submission(caller, one).await,
                 Err(error) => Err(error),
             };
             match checked {
@@ -251,7 +251,7 @@ fn name_items(items: &mut [create_execution::Args], scope: &[u8], key: &str) {
 
 type Placed = (usize, Result<create_execution::Outcome>);
 
-impl Rooms {
+impl Services {
     /// Submissions to one partition, in as few commit calls as the store's limits allow.
     async fn create_group(&self, partition: Partition, group: Vec<(usize, Submission)>) -> Vec<Placed> {
         let mut results = Vec::with_capacity(group.len());

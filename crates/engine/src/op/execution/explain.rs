@@ -20,9 +20,9 @@ use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
-impl Handle<ExplainExecution> for Rooms {
+impl Handle<ExplainExecution> for Services {
     async fn handle(&self, caller: &Caller, args: ExplainExecutionArgs) -> Result<Explanation> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let reasons = match execution.state.lifecycle_phase {
@@ -38,7 +38,7 @@ impl Handle<ExplainExecution> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn reasons_to_wait(&self, execution: &Execution) -> Result<Vec<Reason>> {
         let mut reasons = Vec::new();
         if execution.holds.has(Hold::Operator) {
@@ -109,7 +109,7 @@ impl Rooms {
 
     /// The lane, if it gives out no work.
     pub(crate) async fn closed_lane(&self, execution: &Execution) -> Result<Option<Lane>> {
-        let lane = self.services.system.lane(&execution.namespace, &execution.lane).await?;
+        let lane = self.shared.system.lane(&execution.namespace, &execution.lane).await?;
         Ok(lane.filter(|lane| !lane.admits_claims()))
     }
 
@@ -200,18 +200,7 @@ impl Rooms {
         if self.scheduler.ready().is_awaited(execution) {
             return Ok(None);
         }
-        let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
-        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
-        let now = answers.at;
-        let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
-        let mut workers: Vec<Worker> = page
-            .entries
-            .into_iter()
-            .filter_map(|entry| entry.document)
-            .filter(|stored| stored.lease_until > now)
-            .filter_map(|stored| self.transactor.readable::<Worker>(&stored))
-            .filter(|worker| worker.lanes.contains(&execution.lane))
-            .collect();
+        let mut workers = self.live_workers_in_lane(execution).await?;
         let in_lane = workers.len();
         workers.retain(|worker| worker.serves(&execution.kind));
         if workers.is_empty() && in_lane > 0 {
@@ -233,33 +222,52 @@ impl Rooms {
             );
             return Ok(Some(reason(ReasonCode::PinnedToBuild, message).with("build_id", build)));
         }
-        let nearest = workers
-            .iter()
-            .map(|worker| (required.missing(&worker.capabilities), worker))
-            .min_by_key(|(missing, _)| missing.len());
-        Ok(Some(match nearest {
-            Some((missing, worker)) => {
-                let lacks: Vec<&str> = missing.tokens().collect();
-                let message = format!(
-                    "no live worker has {}; the nearest, {}, lacks {}",
-                    required.route(),
-                    worker.instance_id,
-                    lacks.join(",")
-                );
-                reason(ReasonCode::NoCapableWorker, message)
-                    .with("required", required)
-                    .with("nearest", &worker.instance_id)
-                    .with("missing", &missing)
-            }
-            None if required.is_empty() => {
-                let message = format!("no live worker serves lane {}", execution.lane);
-                reason(ReasonCode::NoWorker, message).with("lane", &execution.lane)
-            }
-            None => {
-                let message = format!("no live worker in lane {} has {}", execution.lane, required.route());
-                reason(ReasonCode::NoCapableWorker, message).with("required", required).with("lane", &execution.lane)
-            }
-        }))
+        Ok(Some(not_capable(execution, &workers)))
+    }
+
+    /// The workers of an execution's lane whose registration has not run out.
+    async fn live_workers_in_lane(&self, execution: &Execution) -> Result<Vec<Worker>> {
+        let scan = Scan::first(index::listing(Worker::KIND, &execution.namespace), limits::PAGE_MAX).with_documents();
+        let answers = self.transactor.read(Partition::SYSTEM, vec![Query::Scan(scan)]).await?;
+        let now = answers.at;
+        let page = answers.into_only(Answer::into_scan).map_err(ff_core::Error::from)?;
+        let live =
+            page.entries.into_iter().filter_map(|entry| entry.document).filter(|stored| stored.lease_until > now);
+        Ok(live
+            .filter_map(|stored| self.transactor.readable::<Worker>(&stored))
+            .filter(|worker| worker.lanes.contains(&execution.lane))
+            .collect())
+    }
+}
+
+/// That none of these workers has the capabilities that an execution requires, or that there is no worker.
+fn not_capable(execution: &Execution, workers: &[Worker]) -> Reason {
+    let (lane, required) = (&execution.lane, &execution.capabilities);
+    let nearest = workers
+        .iter()
+        .map(|worker| (required.missing(&worker.capabilities), worker))
+        .min_by_key(|(missing, _)| missing.len());
+    match nearest {
+        Some((missing, worker)) => {
+            let lacks: Vec<&str> = missing.tokens().collect();
+            let message = format!(
+                "no live worker has {}; the nearest, {}, lacks {}",
+                required.route(),
+                worker.instance_id,
+                lacks.join(",")
+            );
+            reason(ReasonCode::NoCapableWorker, message)
+                .with("required", required)
+                .with("nearest", &worker.instance_id)
+                .with("missing", &missing)
+        }
+        None if required.is_empty() => {
+            reason(ReasonCode::NoWorker, format!("no live worker serves lane {lane}")).with("lane", lane)
+        }
+        None => {
+            let message = format!("no live worker in lane {lane} has {}", required.route());
+            reason(ReasonCode::NoCapableWorker, message).with("required", required).with("lane", lane)
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::named_documents::page;
 use crate::op::Handle;
-use crate::rooms::Rooms;
+use crate::services::Services;
 
 /// Partitions that are read at once.
 const AT_ONCE: usize = 16;
@@ -19,14 +19,14 @@ const CHUNK: usize = 1_000;
 /// Namespaces that are told of.
 const NAMESPACES_MAX: usize = 100_000;
 
-impl Handle<ListNamespaces> for Rooms {
+impl Handle<ListNamespaces> for Services {
     async fn handle(&self, caller: &Caller, args: ListNamespacesArgs) -> Result<ListNamespacesOutcome> {
         let limit = self.transactor.limits().page(args.limit)?;
         let after = cursor::decode::<String>(args.cursor.as_deref())?;
         let all = match &caller.namespace {
             Some(own) => vec![own.clone()],
             None => {
-                self.services.namespaces_seen.get("", || self.transactor.env().now_ms(), self.find_namespaces()).await?
+                self.shared.namespaces_seen.get("", || self.transactor.env().now_ms(), self.find_namespaces()).await?
             }
         };
         let all = all.into_iter().filter(|name| after.as_ref().is_none_or(|after| name > after));
@@ -35,7 +35,7 @@ impl Handle<ListNamespaces> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn find_namespaces(&self) -> Result<Vec<String>> {
         let reads = self.transactor.partitions().all().map(|partition| self.namespaces_in(partition));
         let found: Vec<BTreeSet<String>> =

@@ -17,11 +17,11 @@ use ff_store::LogStart;
 use crate::caller::Caller;
 use crate::op::Handle;
 use crate::payload::Which;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::view::{self, some_instant, some_text};
 use crate::{env, logs};
 
-impl Handle<GetExecution> for Rooms {
+impl Handle<GetExecution> for Services {
     async fn handle(&self, caller: &Caller, args: GetExecutionArgs) -> Result<ExecutionView> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let mut shown = view::execution(&execution, lease_until);
@@ -32,7 +32,7 @@ impl Handle<GetExecution> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A closed lane and missing capabilities are never stored. They are shown if they can be found out.
     async fn show_what_is_not_stored(&self, execution: &Execution, shown: &mut ExecutionView) {
         if let Ok(Some(lane)) = self.closed_lane(execution).await {
@@ -48,7 +48,7 @@ impl Rooms {
     }
 }
 
-impl Handle<GetState> for Rooms {
+impl Handle<GetState> for Services {
     async fn handle(&self, caller: &Caller, args: GetStateArgs) -> Result<GetStateOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         Ok(GetStateOutcome {
@@ -59,7 +59,7 @@ impl Handle<GetState> for Rooms {
     }
 }
 
-impl Handle<GetResult> for Rooms {
+impl Handle<GetResult> for Services {
     async fn handle(&self, caller: &Caller, args: GetResultArgs) -> Result<Content> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         match &execution.result {
@@ -72,7 +72,7 @@ impl Handle<GetResult> for Rooms {
     }
 }
 
-impl Handle<GetInput> for Rooms {
+impl Handle<GetInput> for Services {
     async fn handle(&self, caller: &Caller, args: GetInputArgs) -> Result<Content> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let input = self.transactor.optional_content(Which::Input, &execution.id, &execution.input).await?;
@@ -80,7 +80,7 @@ impl Handle<GetInput> for Rooms {
     }
 }
 
-impl Handle<WaitExecution> for Rooms {
+impl Handle<WaitExecution> for Services {
     async fn handle(&self, caller: &Caller, args: WaitExecutionArgs) -> Result<WaitExecutionOutcome> {
         let id = &args.execution_id;
         self.transactor.check_id(id)?;
@@ -89,7 +89,7 @@ impl Handle<WaitExecution> for Rooms {
             .limits()
             .tail_wait("wait_ms", args.wait_ms.unwrap_or(self.transactor.limits().tail_wait_max_ms))?;
         let deadline = self.transactor.env().now_ms() + wait_ms;
-        let mut listener = self.services.board.listen(id.partition(), Execution::key_of(id));
+        let mut listener = self.shared.board.listen(id.partition(), Execution::key_of(id));
         loop {
             self.transactor.refuse_if_closing()?;
             let (execution, lease_until) = self.transactor.visible_execution(caller, id).await?;
@@ -108,7 +108,7 @@ impl Handle<WaitExecution> for Rooms {
 /// Records read at once.
 const ATTEMPT_EVENTS_PAGE: usize = 1_000;
 
-impl Handle<ListAttempts> for Rooms {
+impl Handle<ListAttempts> for Services {
     async fn handle(&self, caller: &Caller, args: ListAttemptsArgs) -> Result<ListAttemptsOutcome> {
         let (execution, lease_until) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let mut attempts = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Handle<ListAttempts> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Ended attempts and leases of an execution, oldest first, without the present ones.
     pub(crate) async fn history(&self, execution: &Execution) -> Result<Vec<HistoryRecord>> {
         let mut records = Vec::new();

@@ -9,14 +9,14 @@ use ff_core::{ExecutionId, Result};
 
 use crate::caller::Caller;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 
 /// The commit that is answered says that the removal has begun; from then on the execution reads as gone. The timer that
 /// this leaves takes away everything it has, also after a crash; it is fired once right here, which is all that most
 /// executions need.
-impl Handle<RemoveExecution> for Rooms {
+impl Handle<RemoveExecution> for Services {
     async fn handle(&self, caller: &Caller, args: RemoveExecutionArgs) -> Result<Removed> {
         self.transactor.check_id(&args.execution_id)?;
         let partition = args.execution_id.partition();
@@ -30,13 +30,13 @@ impl Handle<RemoveExecution> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn remove_now(&self, id: &ExecutionId) -> Result<()> {
         let (partition, key) = (id.partition(), Execution::key_of(id));
         let Some(execution) = self.transactor.find::<Execution>(partition, key.clone()).await? else { return Ok(()) };
         // Its debts elsewhere come first.
         let Some(at) = execution.next_timer() else { return Ok(()) };
-        self.services.timers.fire(partition, &Due::Timer.member(&key), at).await
+        self.shared.timers.fire(partition, &Due::Timer.member(&key), at).await
     }
 }
 

@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::op::Handle;
-use crate::rooms::Rooms;
 use crate::search::{CHUNK_MIN, Filter, Position};
+use crate::services::Services;
 use crate::{cursor, view};
 
 /// Entries one call looks at; a filter that matches little answers with fewer items and a cursor.
 const SCANNED_MAX: usize = 5_000;
 
-impl Handle<ListExecutions> for Rooms {
+impl Handle<ListExecutions> for Services {
     async fn handle(&self, caller: &Caller, args: ListExecutionsArgs) -> Result<ListExecutionsOutcome> {
         let filter = self.transactor.filter(caller.namespace(args.namespace.as_deref())?, &args).await?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -98,7 +98,7 @@ impl Source {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn sources(&self, filter: &Filter<'_>, after: Option<Position>) -> Result<Vec<Source>> {
         let partitions: Vec<Partition> = self.transactor.searched(filter).collect();
         let indexes = self.transactor.searched_indexes(filter, &partitions).await?;

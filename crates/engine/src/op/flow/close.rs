@@ -6,10 +6,10 @@ use ff_core::op::{CloseFlow, CloseFlowArgs, CloseFlowOutcome};
 use crate::caller::Caller;
 use crate::flow::{end_if_complete, load_flow, save_flow};
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
-impl Handle<CloseFlow> for Rooms {
+impl Handle<CloseFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CloseFlowArgs) -> Result<CloseFlowOutcome> {
         self.transactor.check_flow_id(&args.flow_id)?;
         self.transactor.check_lanes_of_members(caller, &args.flow_id).await?;

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::flow::{cancel_siblings, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow};
 use crate::op::{Handle, Request};
 use crate::payload::Which;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{failure, some_text};
 
@@ -25,7 +25,7 @@ const EXPAND_AT_ONCE: usize = 32;
 /// Edges read at once of one execution.
 const EDGES_PAGE: usize = 500;
 
-impl Handle<StageDependencyEdge> for Rooms {
+impl Handle<StageDependencyEdge> for Services {
     async fn handle(&self, caller: &Caller, args: StageDependencyEdgeArgs) -> Result<StageDependencyEdgeOutcome> {
         self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
@@ -99,7 +99,7 @@ pub(crate) async fn refuse_cycle(tx: &mut Tx<'_>, upstream: ExecutionId, downstr
     }
 }
 
-impl Handle<ApplyDependencyToChild> for Rooms {
+impl Handle<ApplyDependencyToChild> for Services {
     async fn handle(&self, caller: &Caller, args: ApplyDependencyToChildArgs) -> Result<ApplyDependencyToChildOutcome> {
         self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();
@@ -141,7 +141,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
     }
 }
 
-impl Handle<ListUpstreams> for Rooms {
+impl Handle<ListUpstreams> for Services {
     async fn handle(&self, caller: &Caller, args: ListUpstreamsArgs) -> Result<ListUpstreamsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -185,7 +185,7 @@ impl Handle<ListUpstreams> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     async fn upstream(&self, edge: &Edge, upstream: &Execution, results: bool) -> Result<UpstreamView> {
         let result = match upstream.result.as_ref().filter(|_| results) {
             Some(result) => Some(self.transactor.content(Which::Result, &upstream.id, result).await?),

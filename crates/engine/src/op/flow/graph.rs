@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::flow::{self, cursor_of, end_if_complete, load_flow, parse_cursor, save_flow};
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{join, some_instant, some_text};
 use crate::{cursor, env};
@@ -24,16 +24,16 @@ use crate::{cursor, env};
 /// A reader of a flow whose members have all ended waits so long for its end to be decided.
 const END_PATIENCE_MS: i64 = 1_000;
 
-impl Handle<CreateFlow> for Rooms {
+impl Handle<CreateFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CreateFlowArgs) -> Result<CreateFlowOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let id = self.new_flow_id(&namespace, &args)?;
-        let verb = self.services.submissions.flow_to_write(caller, id, &args).await?;
+        let verb = self.shared.submissions.flow_to_write(caller, id, &args).await?;
         self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb).await
     }
 }
 
-impl Rooms {
+impl Services {
     /// The id the caller brought, the one its key stands for, or a fresh one.
     fn new_flow_id(&self, namespace: &str, args: &CreateFlowArgs) -> Result<FlowId> {
         if let Some(id) = args.flow_id {
@@ -51,14 +51,14 @@ impl Rooms {
 
 /// Shows a flow: its state is exact, because its members are counted from their index, and its end is waited for in the
 /// moment after its last member has ended.
-impl Handle<GetFlow> for Rooms {
+impl Handle<GetFlow> for Services {
     async fn handle(&self, caller: &Caller, args: GetFlowArgs) -> Result<FlowView> {
         let (flow, counts) = self.settled_flow(caller, &args.flow_id).await?;
         Ok(flow::view(&flow, counts))
     }
 }
 
-impl Rooms {
+impl Services {
     /// A flow for an answer that shows it, with its members counted. A caller that has seen the last member end expects the flow to have
     /// ended, too, so the moment in which that is yet to be decided is waited for.
     pub(crate) async fn settled_flow(&self, caller: &Caller, id: &FlowId) -> Result<(Flow, MemberCounts)> {
@@ -67,7 +67,7 @@ impl Rooms {
             return Ok(found);
         }
         let deadline = self.transactor.env().now_ms() + END_PATIENCE_MS;
-        let mut listener = self.services.board.listen(id.partition(), Flow::key_of(id));
+        let mut listener = self.shared.board.listen(id.partition(), Flow::key_of(id));
         loop {
             let (flow, counts) = self.transactor.visible_flow(caller, id).await?;
             let left = deadline - self.transactor.env().now_ms();
@@ -82,7 +82,7 @@ impl Rooms {
 /// Pages one call looks through; a filter that matches little answers with fewer items and a cursor.
 const LISTING_ROUNDS_MAX: usize = 20;
 
-impl Handle<ListFlows> for Rooms {
+impl Handle<ListFlows> for Services {
     async fn handle(&self, caller: &Caller, args: ListFlowsArgs) -> Result<ListFlowsOutcome> {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let limit = self.transactor.limits().page(args.limit)?;
@@ -114,7 +114,7 @@ impl Handle<ListFlows> for Rooms {
 /// A flow and its place in the list; none when it cannot be read.
 type Listed = ((i64, Key), Option<Flow>);
 
-impl Rooms {
+impl Services {
     /// The next flows of a namespace. Places are comparable across partitions, so one place is a cursor over all.
     async fn flow_page(&self, namespace: &str, after: Option<(i64, Key)>, limit: usize) -> Result<Vec<Listed>> {
         let mut scan = Scan::last(index::listing(kind::FLOW, namespace), limit).with_documents();
@@ -146,7 +146,7 @@ fn flow_matches(args: &ListFlowsArgs, flow: &Flow) -> bool {
 /// Members whose edges are read at once.
 const MEMBERS_AT_ONCE: usize = 100;
 
-impl Handle<GetFlowGraph> for Rooms {
+impl Handle<GetFlowGraph> for Services {
     async fn handle(&self, caller: &Caller, args: GetFlowGraphArgs) -> Result<GraphView> {
         let (found, counts) = self.settled_flow(caller, &args.flow_id).await?;
         let members = self.members(&found).await?;
@@ -155,7 +155,7 @@ impl Handle<GetFlowGraph> for Rooms {
     }
 }
 
-impl Rooms {
+impl Services {
     /// Every member, oldest first.
     async fn members(&self, flow: &Flow) -> Result<Vec<Execution>> {
         let mut members = std::collections::BTreeMap::new();
@@ -222,14 +222,14 @@ fn node(member: &Execution) -> GraphNode {
     }
 }
 
-impl Handle<CancelFlow> for Rooms {
+impl Handle<CancelFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CancelFlowArgs) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
         self.transactor.check_flow_id(id)?;
         let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
         self.transactor.check_lanes_of_members(caller, id).await?;
         let deadline = self.transactor.env().now_ms() + limits::WAIT_MAX_MS;
-        let mut listener = self.services.board.listen(id.partition(), Flow::key_of(id));
+        let mut listener = self.shared.board.listen(id.partition(), Flow::key_of(id));
         let verb = Request::<CancelFlow> { caller, args: &args };
         let identity = self.transactor.identity::<CancelFlow>(caller, &args, None);
         let found = self.transactor.transact_once(id.partition(), identity, &verb).await?;

@@ -16,13 +16,13 @@ use crate::flow::{
 use crate::op::execution::create::{Solo, find_duplicate, keep_key};
 use crate::op::flow::edge::refuse_cycle;
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::submission::{Submission, write_new};
 use crate::transaction::{Command, Tx};
 use crate::visibility::{check_reachable, load_visible, not_found};
 use crate::{env, substitute};
 
-impl Rooms {
+impl Services {
     /// Creates a member. It lives beside its flow: where that is not with its key, the key is recorded first.
     pub(crate) async fn create_member(
         &self,
@@ -243,7 +243,7 @@ fn described(flow: &Flow, dependency: &Dependency, child: ExecutionId) -> NewEdg
     }
 }
 
-impl Handle<AddExecutionToFlow> for Rooms {
+impl Handle<AddExecutionToFlow> for Services {
     async fn handle(&self, caller: &Caller, args: AddExecutionToFlowArgs) -> Result<AddExecutionToFlowOutcome> {
         self.transactor.check_flow_id(&args.flow_id)?;
         let partition = args.flow_id.partition();

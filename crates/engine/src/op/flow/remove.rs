@@ -7,12 +7,12 @@ use ff_core::op::{RemoveFlow, RemoveFlowArgs};
 use crate::caller::Caller;
 use crate::flow::{load_flow, save_flow};
 use crate::op::{Handle, Request};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
 /// From the commit on the flow reads as gone. The mark that it leaves makes the resolver remove members and edges in
 /// chunks, and the flow last.
-impl Handle<RemoveFlow> for Rooms {
+impl Handle<RemoveFlow> for Services {
     async fn handle(&self, caller: &Caller, args: RemoveFlowArgs) -> Result<Removed> {
         self.transactor.check_flow_id(&args.flow_id)?;
         self.transactor.check_lanes_of_members(caller, &args.flow_id).await?;

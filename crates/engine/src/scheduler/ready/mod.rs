@@ -12,7 +12,9 @@
 mod gates;
 mod lane;
 mod learning;
+mod openings;
 mod outages;
+mod picking;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -27,14 +29,16 @@ use ff_core::execution::Execution;
 use ff_core::{IndexName, Key, Partition};
 use tokio::sync::Notify;
 
-use self::gates::{GateName, Gates};
+use self::gates::Gates;
 use self::lane::{AwaitedLane, Lane, Learning, LearningState};
+use self::openings::Opening;
 use self::outages::Outage;
 use self::queue::{Listed, Listing, Queue};
 use self::waiting::Waiter;
 use crate::ranks::Ranks;
 
 pub(crate) use self::lane::Skills;
+pub(crate) use self::picking::{Pick, Wanted};
 pub(crate) use self::queue::{Candidate, QueueId, QueueName};
 pub(crate) use self::turns::Turns;
 
@@ -76,19 +80,6 @@ pub(crate) struct Criteria {
     pub(crate) skills: Arc<Skills>,
 }
 
-/// How much a claimer wants now.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    /// The lane that begins the turn among its lanes.
-    pub(crate) first_lane: usize,
-    /// The candidates that it may try.
-    pub(crate) count: usize,
-    /// The reads that it may begin beside those it has under way.
-    pub(crate) reads: usize,
-    /// Whether it waits for reads that may find better work than is known.
-    pub(crate) patient: bool,
-}
-
 /// Something to read from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Read {
@@ -115,33 +106,6 @@ pub(crate) struct NamesPage {
     pub(crate) names: Vec<IndexName>,
     /// Whether there may be more names behind them.
     pub(crate) more: bool,
-}
-
-/// The next candidates and reads for a claimer.
-#[derive(Debug, Default)]
-pub(crate) struct Pick {
-    /// Try these.
-    pub(crate) candidates: Vec<Candidate>,
-    /// Read these, and pick again when they are known: they may hold better work.
-    pub(crate) reads: Vec<Read>,
-    /// Read these, too, without waiting for them: they failed the last time.
-    pub(crate) suspects: Vec<Read>,
-}
-
-impl Pick {
-    /// How many reads may be added.
-    fn room(&self, wanted: Wanted) -> usize {
-        wanted.reads.saturating_sub(self.reads.len() + self.suspects.len())
-    }
-}
-
-/// Something that becomes possible because time passes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Opening {
-    Gate(GateName),
-    Queue(QueueId),
-    Partition(Partition),
-    Names { namespace: String, lane: String, partition: Partition },
 }
 
 /// Everything the scheduler remembers.
@@ -306,77 +270,6 @@ impl Ready {
         criteria.lanes.iter().filter_map(move |lane| lanes?.get(lane)?.awaited())
     }
 
-    /// The best work for a claimer, or the reads that are needed to find it. A claimer that waits no longer, or may
-    /// read no more, gets the best work that is known; queues of which nothing is known are then read only if no work
-    /// is.
-    pub(crate) fn pick(&mut self, criteria: &Criteria, wanted: Wanted, now: i64) -> Pick {
-        self.aside.retain(|_, until| *until > now);
-        let mut pick = Pick::default();
-        // Candidates that are read must be kept until they are taken, so there must be room for them.
-        let patient = wanted.patient && wanted.reads > 0 && self.buffered < BUFFERED_MAX;
-        let lanes = criteria.lanes.len();
-        for turn in 0..lanes {
-            let lane = &criteria.lanes[(wanted.first_lane + turn) % lanes];
-            self.probe(criteria, (lane, wanted), &mut pick, now);
-            if patient {
-                self.learn_names(criteria, (lane, wanted), &mut pick, now);
-            }
-            let before = (pick.candidates.len(), pick.reads.len());
-            while pick.candidates.len() < wanted.count {
-                let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(lane)) else { break };
-                let Some(lane) = lane.awaited() else { break };
-                let contended = now < lane.contended_until;
-                let best = match contended {
-                    true => lane.near(&criteria.skills, patient, &self.ranks),
-                    false => lane.best(&criteria.skills, patient),
-                };
-                let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
-                let Some(queue) = self.queues.get_mut(&id) else { break };
-                let unread = unread || matches!(queue.head(), Some((_, true)));
-                if unread && !self.outages.contains_key(&id.partition) {
-                    if !queue.suspect && pick.reads.is_empty() && !pick.candidates.is_empty() {
-                        // Everything picked is at least as good as the work that is yet to be read. Reading first would
-                        // only bring the same head again if more is wanted than one read returns.
-                        return pick;
-                    } else if pick.room(wanted) == 0 {
-                        break;
-                    } else if queue.suspect {
-                        pick.suspects.push(Read::Head(id.clone()));
-                    } else {
-                        pick.reads.push(Read::Head(id.clone()));
-                    }
-                    queue.begin_fetch(now);
-                    self.relist(&id);
-                    continue;
-                }
-                let spread = contended && self.ranks.of(id.partition) > 0;
-                let Some(candidate) = queue.take(if spread { self.spread } else { 0 }) else { break };
-                self.spread = self.spread.wrapping_add(u64::from(spread));
-                queue.used_at = now;
-                let gated = !queue.name.gate.is_empty() && !self.gates.are_all_open();
-                let gate = gated.then(|| (queue.name.namespace.clone(), queue.name.gate.clone()));
-                self.buffered -= 1;
-                self.in_flight.insert(candidate.place());
-                self.charge(&candidate, true);
-                pick.candidates.push(candidate);
-                if let Some(gate) = gate.filter(|gate| self.gates.begin_try(gate)) {
-                    self.relist_gate(&gate);
-                }
-                self.relist(&id);
-            }
-            if !patient && before == (pick.candidates.len(), pick.reads.len()) {
-                self.learn_names(criteria, (lane, wanted), &mut pick, now);
-            }
-        }
-        if !pick.reads.is_empty() {
-            // Unread work may be better than what was picked: put it back and ask again with everything known.
-            for candidate in std::mem::take(&mut pick.candidates) {
-                self.put_back(candidate);
-            }
-        }
-        pick
-    }
-
     /// Where the next read of a queue begins; `None` for its head.
     pub(crate) fn read_after(&self, id: &QueueId) -> Option<(i64, Key)> {
         self.queues.get(id).and_then(|queue| queue.read_after.clone())
@@ -533,109 +426,6 @@ impl Ready {
         lane.queues.remove(id);
         for at in listed.places().into_iter().flatten() {
             lane.unlist(&name, at, id);
-        }
-    }
-
-    /// Closes a gate that refused: nothing behind it is tried until this instant, or until it is opened.
-    pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64) {
-        let name = (namespace.to_owned(), gate.to_owned());
-        self.forget_opening(&name);
-        self.open_at(until, Opening::Gate(name.clone()));
-        if self.gates.close(&name, until) {
-            self.relist_gate(&name);
-        }
-    }
-
-    fn forget_opening(&mut self, gate: &GateName) {
-        if let Some(until) = self.gates.closed_until(gate) {
-            self.openings.remove(&(until, Opening::Gate(gate.clone())));
-        }
-    }
-
-    fn open_at(&mut self, at: i64, opening: Opening) {
-        if self.next_opening().is_none_or(|next| at < next) {
-            self.opening_noted.notify_one();
-        }
-        self.openings.insert((at, opening));
-    }
-
-    /// Notified when something opens earlier than the next known opening.
-    pub(crate) fn opening_noted(&self) -> Arc<Notify> {
-        Arc::clone(&self.opening_noted)
-    }
-
-    /// A budget or quota admits so many: the gates that name it are opened for that many.
-    pub(crate) fn open_gates(&mut self, namespace: &str, part: &str, count: usize) {
-        for gate in self.gates.with_part(namespace, part) {
-            self.forget_opening(&gate);
-            self.gates.open(&gate, count);
-            self.relist_gate(&gate);
-            self.wake_for_gate(&gate);
-        }
-    }
-
-    /// A budget or quota admits again: the gates that name it open by this instant.
-    pub(crate) fn open_gates_at(&mut self, namespace: &str, part: &str, at: i64) {
-        for gate in self.gates.with_part(namespace, part) {
-            if self.gates.closed_until(&gate).is_some_and(|until| until > at) {
-                self.close_gate(namespace, &gate.1, at);
-            }
-        }
-    }
-
-    /// Every closed gate may admit one candidate: time has moved, and it is not known which of them still refuse.
-    pub(crate) fn open_all_gates(&mut self) {
-        for gate in self.gates.closed() {
-            self.forget_opening(&gate);
-            self.gates.open(&gate, 1);
-            self.relist_gate(&gate);
-            self.wake_for_gate(&gate);
-        }
-    }
-
-    /// Whether nothing behind a gate is tried now.
-    pub(crate) fn is_gate_closed(&self, namespace: &str, gate: &str) -> bool {
-        self.gates.closed_until(&(namespace.to_owned(), gate.to_owned())).is_some()
-    }
-
-    fn relist_gate(&mut self, gate: &GateName) {
-        for id in self.gates.queues(gate) {
-            self.relist(&id);
-        }
-    }
-
-    /// The next instant at which something opens by itself.
-    pub(crate) fn next_opening(&self) -> Option<i64> {
-        self.openings.first().map(|(at, _)| *at)
-    }
-
-    /// Opens gates, queues and partitions whose instant has come. Each lets one claim try; if that succeeds, others
-    /// follow.
-    pub(crate) fn open_due(&mut self, now: i64) {
-        while let Some((at, opening)) = self.openings.first().cloned() {
-            if at > now {
-                return;
-            }
-            self.openings.pop_first();
-            match opening {
-                Opening::Gate(gate) => {
-                    if self.gates.open_if_due(&gate, now) {
-                        self.relist_gate(&gate);
-                        self.wake_for_gate(&gate);
-                    }
-                }
-                Opening::Queue(id) => {
-                    if let Some(queue) = self.queues.get_mut(&id)
-                        && queue.blocked_until.is_some_and(|until| until <= now)
-                    {
-                        queue.blocked_until = None;
-                        self.relist(&id);
-                        self.wake_for(&id);
-                    }
-                }
-                Opening::Partition(partition) => self.open_partition(partition, now),
-                Opening::Names { namespace, lane, partition } => self.learn_again(&namespace, &lane, partition, now),
-            }
         }
     }
 

@@ -20,17 +20,17 @@ use crate::system::SystemDocuments;
 use crate::timers::Timers;
 use crate::transaction::Transactor;
 
-/// The services that verbs work with. The transactor and the scheduler of a call with several parts gather its commits;
-/// those of a clone do not.
+/// The services that verbs work with. The transactor and the scheduler belong to one call: those of a call with several
+/// parts gather its commits, and those of a clone do not.
 #[derive(Clone)]
-pub(crate) struct Rooms {
+pub(crate) struct Services {
     pub(crate) transactor: Transactor,
     pub(crate) scheduler: Scheduler,
-    pub(crate) services: Arc<Services>,
+    pub(crate) shared: Arc<SharedServices>,
 }
 
 /// The services that are the same for every call.
-pub(crate) struct Services {
+pub(crate) struct SharedServices {
     pub(crate) board: Board,
     pub(crate) system: SystemDocuments,
     pub(crate) secrets: Secrets,
@@ -44,7 +44,7 @@ pub(crate) struct Services {
     pub(crate) reconciler: Reconciler,
     /// Acts on commits; it lives as long as the engine.
     pub(crate) dispatch: Arc<Dispatch>,
-    /// Counts that many ask for.
+    /// The counts of namespaces, which callers that ask at about the same time share.
     pub(crate) counts: Counts,
     /// Namespaces that were seen to be in use.
     pub(crate) namespaces_seen: Shared<Vec<String>>,
