@@ -290,6 +290,13 @@ impl QuotaPolicy {
         self.full_until(now.max(self.updated_at)).map(|opens_at| opens_at + jitter)
     }
 
+    /// When the window has room again for work that waited for a slot and would find one; `None` while slots are what is
+    /// missing, when there is room now, or when nothing waits for slots.
+    pub fn reopens_at(&self, now: i64) -> Option<i64> {
+        let has_slot = self.definition.max_concurrent > self.in_use;
+        has_slot.then(|| self.full_until(now.max(self.updated_at))).flatten()
+    }
+
     /// How many claims it would admit now: parked work beyond that is not worth waking.
     pub fn release_count(&self, now: i64) -> u64 {
         let left = |limit: u32, used: u64| match limit {

@@ -20,6 +20,9 @@ pub(crate) struct Opened {
     /// The smallest estimates that were waited with by then.
     #[serde(default, skip_serializing_if = "Amounts::is_empty")]
     pub(crate) awaited: Amounts,
+    /// The gate has not opened, and will after this time without any change of its document.
+    #[serde(skip)]
+    pub(crate) opens_in_ms: Option<i64>,
 }
 
 /// Serialises places as numbers: executions wait in flow partitions only.
@@ -52,7 +55,14 @@ impl Opened {
         }
         let places = parked.places(config);
         parked.clear();
-        Self { places, count, given_back, awaited: gate.take_awaited() }
+        Self { places, count, given_back, awaited: gate.take_awaited(), opens_in_ms: None }
+    }
+
+    /// A gate that stays closed, and perhaps opens by itself for the executions that wait there.
+    pub(crate) fn later<G: GateDocument>(gate: &mut G, now: i64) -> Self {
+        let waited_for = !gate.parked().is_empty();
+        let opens_at = gate.reopens_at(now).filter(|_| waited_for);
+        Self { opens_in_ms: opens_at.map(|at| at - now), ..Self::default() }
     }
 }
 
@@ -64,6 +74,10 @@ pub(crate) trait GateDocument: ff_core::Indexed {
     fn room(&self, now: i64) -> u64;
     /// A number that changes with every slot that is given back.
     fn given_back(&self) -> u64;
+    /// When it has room for those that wait without timers of their own, if time alone brings it.
+    fn reopens_at(&self, _now: i64) -> Option<i64> {
+        None
+    }
     /// Whether those that wait can be expected to find room.
     fn is_worth_waking(&self) -> bool {
         true
@@ -114,5 +128,8 @@ impl GateDocument for QuotaPolicy {
     }
     fn given_back(&self) -> u64 {
         self.given_back
+    }
+    fn reopens_at(&self, now: i64) -> Option<i64> {
+        QuotaPolicy::reopens_at(self, now)
     }
 }

@@ -139,6 +139,7 @@ impl Scheduler {
     /// answer.
     pub(crate) async fn release_parked(&self, namespace: &str, gate: Gate<'_>, opened: Opened) {
         if opened.places.is_empty() {
+            self.look_again_when_open(namespace, gate, &opened);
             return;
         }
         let text = gate.to_string();
@@ -156,14 +157,26 @@ impl Scheduler {
     /// Checks a gate once more for executions that it had to leave, until it has no room or nothing waits. Only one
     /// such check is under way for each gate.
     pub(super) fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
+        self.look_again(namespace, gate, places, RECHECK_GATE_MS);
+    }
+
+    /// Checks a gate when time has opened it: a slot came back while the window of its quota was full, so that nothing else
+    /// wakes those that wait for the slot. What opens later than they look for themselves needs no check.
+    pub(super) fn look_again_when_open(&self, namespace: &str, gate: Gate<'_>, opened: &Opened) {
+        if let Some(opens_in_ms) = opened.opens_in_ms.filter(|ms| *ms < limits::BLOCKED_RECHECK_MS) {
+            self.look_again(namespace, gate, &[], opens_in_ms);
+        }
+    }
+
+    fn look_again(&self, namespace: &str, gate: Gate<'_>, places: &[Partition], after_ms: i64) {
         let name = (namespace.to_owned(), gate.to_string());
         if !self.looked_at().insert(name.clone()) {
             return;
         }
-        let (scheduler, mut places) = (self.clone(), places.to_vec());
+        let (scheduler, mut places, mut pause_ms) = (self.clone(), places.to_vec(), after_ms);
         self.transactor.spawn_short(async move {
             for round in 0.. {
-                scheduler.transactor.env().sleep(RECHECK_GATE_MS).await;
+                scheduler.transactor.env().sleep(pause_ms).await;
                 let Some(gate) = Gate::parse(&name.1) else { break };
                 if scheduler.transactor.refuse_if_closing().is_err() {
                     break;
@@ -171,8 +184,13 @@ impl Scheduler {
                 let opened = scheduler.reopen(&name.0, gate, std::mem::take(&mut places)).await;
                 let Ok(opened) = opened.map(|opened| opened.times(1 << round.min(LET_IN_TIMES_MAX))) else { break };
                 if opened.places.is_empty() {
-                    break;
+                    let Some(opens_in_ms) = opened.opens_in_ms.filter(|ms| *ms < limits::BLOCKED_RECHECK_MS) else {
+                        break;
+                    };
+                    pause_ms = opens_in_ms;
+                    continue;
                 }
+                pause_ms = RECHECK_GATE_MS;
                 scheduler.release_parked(&name.0, gate, opened).await;
             }
             scheduler.looked_at().remove(&name);
@@ -330,6 +348,6 @@ impl<G: GateDocument + Send> Command for NoteParked<G> {
         if news {
             tx.save(&gate);
         }
-        Ok(Opened::default())
+        Ok(Opened::later(&mut gate, tx.now))
     }
 }

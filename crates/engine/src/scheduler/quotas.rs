@@ -168,6 +168,7 @@ impl Scheduler {
     /// wait.
     fn let_in_soon(&self, quota: &Name, opened: Opened) {
         if opened.places.is_empty() {
+            self.look_again_when_open(&quota.0, Gate::Quota(&quota.1), &opened);
             return;
         }
         let (scheduler, quota) = (self.clone(), quota.clone());
@@ -215,6 +216,9 @@ impl Command for AskQuota<'_> {
             QuotaAsk::Take(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
         });
         let told = told.collect();
+        if let Some(policy) = quota.policy.as_mut().filter(|_| freed && opened.places.is_empty()) {
+            opened = Opened::later(policy, tx.now);
+        }
         if let Some(policy) = quota.policy.filter(|policy| Some(policy) != before.as_ref()) {
             tx.save(&policy);
         }

@@ -137,7 +137,7 @@ impl Scheduler {
     /// Lets in executions that wait for a gate, no more than can run. The places of the others are written down again.
     pub(super) async fn unpark(&self, namespace: &str, gate: Gate<'_>, text: &str, opened: Opened) {
         let name = (namespace.to_owned(), text.to_owned());
-        let Opened { mut places, count: mut left, mut given_back, mut awaited } = opened;
+        let Opened { mut places, count: mut left, mut given_back, mut awaited, opens_in_ms: _ } = opened;
         while left > 0 && !places.is_empty() {
             let limit = self.transactor.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
             let mut waiting = self.find_waiting(&name, &places, limit).await;
@@ -173,7 +173,7 @@ impl Scheduler {
                     self.remember_left(namespace, gate, silent, (again.given_back, &again.awaited)).await;
                 }
                 if !again.places.is_empty() {
-                    Opened { places, count: left, given_back, awaited } = again;
+                    Opened { places, count: left, given_back, awaited, opens_in_ms: _ } = again;
                 }
             }
         }

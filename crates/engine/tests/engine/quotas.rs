@@ -408,3 +408,30 @@ async fn a_slot_that_is_given_back_while_its_quota_is_made_anew_is_not_counted_f
     assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_waits_for_a_slot_starts_when_the_window_opens() {
+    for (max_requests, max_concurrent, at_once, all) in [(2, 1, 1, 6), (2, 1, 2, 6), (6, 3, 5, 18)] {
+        let h = Harness::start().await;
+        let quota =
+            json!({ "name": "q", "window_seconds": 2, "max_requests": max_requests, "max_concurrent": max_concurrent });
+        h.must::<CreateQuota>(quota).await;
+        for _ in 0..all {
+            submit(&h, json!({})).await;
+        }
+        let began = h.engine.now();
+        let mut ended = 0;
+        while ended < all {
+            let claim = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 300, "max_tasks": at_once });
+            let tasks = h.must::<ff_core::op::Claim>(claim).await.tasks;
+            h.pass(20).await;
+            for task in &tasks {
+                h.must::<Complete>(done(task)).await;
+            }
+            ended += tasks.len();
+            let took = h.engine.now() - began;
+            assert!(took < 10_000, "{ended} of {all} in {took} ms with {max_requests} and {max_concurrent}");
+        }
+        h.finish().await;
+    }
+}
