@@ -119,7 +119,7 @@ impl Command for ChangeQuota<'_> {
         let mut quota = loaded.ok_or_else(|| no_such(Code::QuotaNotFound, name))?.document;
         let before = quota.clone();
         quota.update(&self.args.change(), tx.now)?;
-        let mut opened = Opened::default();
+        let mut opened = Opened::later(&mut quota, tx.now);
         if quota.release_count(tx.now) > before.release_count(tx.now) {
             let count = quota.release_count(tx.now);
             opened = Opened::take(&mut quota, count, tx.transactor.partitions());

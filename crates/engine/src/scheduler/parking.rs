@@ -27,6 +27,8 @@ use crate::transaction::{Command, Tx};
 /// If more executions wait for a gate than it can let in, the gate is checked once more after this time: those that
 /// were let in may be in a lane that no worker claims from, or be cancelled, and leave their room to others.
 const RECHECK_GATE_MS: i64 = 500;
+/// A check that waits for longer looks after this time whether the engine closes.
+const NAP_MS: i64 = 1_000;
 /// Each time that the room is still unused, twice as many are let in, up to this factor.
 const LET_IN_TIMES_MAX: u32 = 16;
 /// A gate that has opened stays closed in this process for at most this long, while parked executions are put back into
@@ -176,11 +178,10 @@ impl Scheduler {
         let (scheduler, mut places, mut pause_ms) = (self.clone(), places.to_vec(), after_ms);
         self.transactor.spawn_short(async move {
             for round in 0.. {
-                scheduler.transactor.env().sleep(pause_ms).await;
-                let Some(gate) = Gate::parse(&name.1) else { break };
-                if scheduler.transactor.refuse_if_closing().is_err() {
+                if !scheduler.pause_unless_closing(pause_ms).await {
                     break;
                 }
+                let Some(gate) = Gate::parse(&name.1) else { break };
                 let opened = scheduler.reopen(&name.0, gate, std::mem::take(&mut places)).await;
                 let Ok(opened) = opened.map(|opened| opened.times(1 << round.min(LET_IN_TIMES_MAX))) else { break };
                 if opened.places.is_empty() {
@@ -195,6 +196,16 @@ impl Scheduler {
             }
             scheduler.looked_at().remove(&name);
         });
+    }
+
+    /// Sleeps in short naps, because a task that sleeps keeps the store of a closed engine open. Returns whether the engine
+    /// goes on.
+    async fn pause_unless_closing(&self, mut ms: i64) -> bool {
+        while ms > 0 && self.transactor.refuse_if_closing().is_ok() {
+            self.transactor.env().sleep(ms.min(NAP_MS)).await;
+            ms -= NAP_MS;
+        }
+        self.transactor.refuse_if_closing().is_ok()
     }
 
     fn looked_at(&self) -> std::sync::MutexGuard<'_, BTreeSet<Name>> {

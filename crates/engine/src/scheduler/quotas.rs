@@ -138,7 +138,10 @@ impl Command for RecountQuota<'_> {
             return Ok(None);
         }
         let count = quota.release_count(tx.now);
-        let opened = Opened::take(&mut quota, count, tx.transactor.partitions());
+        let opened = match count {
+            0 => Opened::later(&mut quota, tx.now),
+            count => Opened::take(&mut quota, count, tx.transactor.partitions()),
+        };
         tx.hint(Item::gate(&quota.namespace, Gate::Quota(&quota.name)));
         tx.save(&quota);
         Ok(Some(((quota.namespace, quota.name), opened)))

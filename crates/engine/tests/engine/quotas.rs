@@ -435,3 +435,20 @@ async fn work_that_waits_for_a_slot_starts_when_the_window_opens() {
         h.finish().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_a_change_adds_is_used_when_the_window_opens() {
+    let h = Harness::start().await;
+    let quota = json!({ "name": "q", "window_seconds": 2, "max_requests": 1, "max_concurrent": 1 });
+    h.must::<CreateQuota>(quota).await;
+    submit(&h, json!({})).await;
+    let waiting = submit(&h, json!({})).await;
+    claim_now(&h).await.expect("the first starts");
+    assert!(claim_now(&h).await.is_none());
+    h.must::<ff_core::op::UpdateQuota>(json!({ "name": "q", "max_concurrent": 2 })).await;
+    let began = h.engine.now();
+    let next = h.claim_with(json!({ "wait_ms": 20_000 })).await.expect("it starts");
+    assert_eq!(next.execution_id, waiting);
+    assert!(h.engine.now() - began < 5_000, "after {} ms", h.engine.now() - began);
+    h.finish().await;
+}
