@@ -314,8 +314,8 @@ impl Command for SuspendExecution<'_> {
 const SUSPEND: &str = "suspend";
 
 impl SuspendExecution<'_> {
-    /// A key names a suspension of its lease; another lease may use it again. Without one this call is known to the
-    /// services by the id of its suspension.
+    /// A key names a suspension of its lease; another lease may use it again. Without one this call is known by
+    /// the id of its suspension.
     fn identity(&self) -> Identity {
         let lease = [self.args.execution_id.uuid.as_bytes().as_slice(), self.args.fence.lease_id.as_bytes()];
         let (name, kept_ms) = match &self.args.idempotency_key {

@@ -73,6 +73,8 @@ struct Memory {
     concurrency_keys: ConcurrencyKeys,
     /// Gates that are about to be checked once more for executions that they had to leave.
     looked_at: Mutex<BTreeSet<Name>>,
+    /// Gates that are checked when time has opened them.
+    opening: Mutex<BTreeSet<Name>>,
     /// The turns that keys have had at gates.
     turns_at_gates: Mutex<TurnsAtGates>,
     system: SystemDocuments,
@@ -90,6 +92,7 @@ impl Scheduler {
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
             looked_at: Mutex::default(),
+            opening: Mutex::default(),
             turns_at_gates: Mutex::default(),
             system,
         };

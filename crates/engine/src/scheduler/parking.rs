@@ -141,7 +141,7 @@ impl Scheduler {
     /// answer.
     pub(crate) async fn release_parked(&self, namespace: &str, gate: Gate<'_>, opened: Opened) {
         if opened.places.is_empty() {
-            self.look_again_when_open(namespace, gate, &opened);
+            self.look_when_open(namespace, gate, &opened);
             return;
         }
         let text = gate.to_string();
@@ -159,42 +159,46 @@ impl Scheduler {
     /// Checks a gate once more for executions that it had to leave, until it has no room or nothing waits. Only one
     /// such check is under way for each gate.
     pub(super) fn look_again_soon(&self, namespace: &str, gate: Gate<'_>, places: &[Partition]) {
-        self.look_again(namespace, gate, places, RECHECK_GATE_MS);
-    }
-
-    /// Checks a gate when time has opened it: a slot came back while the window of its quota was full, so that nothing else
-    /// wakes those that wait for the slot. What opens later than they look for themselves needs no check.
-    pub(super) fn look_again_when_open(&self, namespace: &str, gate: Gate<'_>, opened: &Opened) {
-        if let Some(opens_in_ms) = opened.opens_in_ms.filter(|ms| *ms < limits::BLOCKED_RECHECK_MS) {
-            self.look_again(namespace, gate, &[], opens_in_ms);
-        }
-    }
-
-    fn look_again(&self, namespace: &str, gate: Gate<'_>, places: &[Partition], after_ms: i64) {
         let name = (namespace.to_owned(), gate.to_string());
         if !self.looked_at().insert(name.clone()) {
             return;
         }
-        let (scheduler, mut places, mut pause_ms) = (self.clone(), places.to_vec(), after_ms);
+        let (scheduler, mut places) = (self.clone(), places.to_vec());
         self.transactor.spawn_short(async move {
             for round in 0.. {
-                if !scheduler.pause_unless_closing(pause_ms).await {
+                if !scheduler.pause_unless_closing(RECHECK_GATE_MS).await {
                     break;
                 }
                 let Some(gate) = Gate::parse(&name.1) else { break };
                 let opened = scheduler.reopen(&name.0, gate, std::mem::take(&mut places)).await;
                 let Ok(opened) = opened.map(|opened| opened.times(1 << round.min(LET_IN_TIMES_MAX))) else { break };
                 if opened.places.is_empty() {
-                    let Some(opens_in_ms) = opened.opens_in_ms.filter(|ms| *ms < limits::BLOCKED_RECHECK_MS) else {
-                        break;
-                    };
-                    pause_ms = opens_in_ms;
-                    continue;
+                    scheduler.look_when_open(&name.0, gate, &opened);
+                    break;
                 }
-                pause_ms = RECHECK_GATE_MS;
                 scheduler.release_parked(&name.0, gate, opened).await;
             }
             scheduler.looked_at().remove(&name);
+        });
+    }
+
+    /// Checks a gate when time has opened it: a slot came back while the window of its quota was full, so that nothing else
+    /// wakes those that wait for the slot. What opens later than they look for themselves needs no check. Only one such
+    /// check waits for each gate.
+    pub(super) fn look_when_open(&self, namespace: &str, gate: Gate<'_>, opened: &Opened) {
+        let opens_in_ms = opened.opens_in_ms.filter(|ms| *ms < limits::BLOCKED_RECHECK_MS);
+        let name = (namespace.to_owned(), gate.to_string());
+        let Some(opens_in_ms) = opens_in_ms.filter(|_| self.opening().insert(name.clone())) else { return };
+        let scheduler = self.clone();
+        self.transactor.spawn_short(async move {
+            let goes_on = scheduler.pause_unless_closing(opens_in_ms).await;
+            scheduler.opening().remove(&name);
+            let Some(gate) = Gate::parse(&name.1).filter(|_| goes_on) else { return };
+            if let Err(error) = scheduler.look_at_gate(&name.0, gate, Vec::new()).await
+                && let Some(suppressed) = scheduler.transactor.may_log("an opened gate could not be looked at")
+            {
+                tracing::warn!(%gate, %error, suppressed, "an opened gate could not be looked at; looking in 30 s");
+            }
         });
     }
 
@@ -206,6 +210,10 @@ impl Scheduler {
             ms -= NAP_MS;
         }
         self.transactor.refuse_if_closing().is_ok()
+    }
+
+    fn opening(&self) -> std::sync::MutexGuard<'_, BTreeSet<Name>> {
+        self.memory.opening.lock().expect("no holder of this lock panics")
     }
 
     fn looked_at(&self) -> std::sync::MutexGuard<'_, BTreeSet<Name>> {

@@ -171,7 +171,7 @@ impl Scheduler {
     /// wait.
     fn let_in_soon(&self, quota: &Name, opened: Opened) {
         if opened.places.is_empty() {
-            self.look_again_when_open(&quota.0, Gate::Quota(&quota.1), &opened);
+            self.look_when_open(&quota.0, Gate::Quota(&quota.1), &opened);
             return;
         }
         let (scheduler, quota) = (self.clone(), quota.clone());
