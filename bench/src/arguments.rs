@@ -25,7 +25,7 @@ pub struct Arguments {
     /// How often; the median and the spread are told [default: 3, or 1 where one takes long]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub repetitions: Option<usize>,
-    /// Threads of this program's runtime [default: the cores; one is left to a store's server when in process]
+    /// Threads of this program's runtime [default: one less than there are cores, which is left to the store]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// How many tasks; frames or leases where the scenario is about those

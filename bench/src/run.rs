@@ -15,12 +15,12 @@ use crate::figures::{Figures, Repeated, join};
 use crate::machine::Machine;
 use crate::open::{Choice, Opened, Places, open};
 use crate::scenario;
-use crate::subject::{Subject, Via};
+use crate::subject::Subject;
 
 /// Measures and prints. An interrupt ends it early, with everything taken away that was made for it.
 pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
     let arguments = &Arguments { via: arguments.scenario.via(arguments.via), ..arguments.clone() };
-    let threads = arguments.threads.unwrap_or_else(|| threads(arguments));
+    let threads = arguments.threads.unwrap_or_else(ff_server::default_threads);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(async {
         // Listened to before anything is made: a signal that comes first would end us and leave what was made.
@@ -35,16 +35,6 @@ pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
     })
 }
 
-/// As many as there are cores. A store with a server of its own gets one of them where no other process needs it:
-/// threads of ours would only push that server aside.
-fn threads(arguments: &Arguments) -> usize {
-    let cores = Machine::now().cores.max(1);
-    let served = arguments.store.starts_with("valkey") || arguments.store.starts_with("postgres");
-    match arguments.via {
-        Via::Process if served => (cores - 1).max(1),
-        Via::Process | Via::Http => cores,
-    }
-}
 
 /// The parts that a scenario works with.
 pub(crate) struct Run<'a> {

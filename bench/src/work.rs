@@ -9,7 +9,7 @@ use ff_core::encoding::JsonText;
 use ff_core::op::CreateResult;
 use ff_core::op::{self, Claim, Complete, CreateExecution, Exchange};
 use flowfabric::{Client, TaskContext, TaskError, WorkerConfig, WorkerRuntime};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::arguments::Calls;
@@ -149,21 +149,48 @@ pub(crate) async fn submit_each_in_batches(
     all(submitting).await
 }
 
+/// The tasks that all workers of a measurement still have to do together, at however many servers they are: no worker
+/// knows how many of them it gets.
+#[derive(Clone)]
+pub(crate) struct Undone {
+    left: Arc<AtomicUsize>,
+    /// Has no permits, and is closed with the last task.
+    last: Arc<Semaphore>,
+}
+
+impl Undone {
+    pub(crate) fn of(tasks: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(tasks)), last: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Counts one task that a worker got.
+    fn got_one(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.last.close();
+        }
+    }
+
+    /// Waits until workers have got the last task.
+    async fn none_left(&self) {
+        // A semaphore without permits answers only when it is closed.
+        let _ = self.last.acquire().await;
+    }
+}
+
 /// Claims and completes this many tasks with so many workers, one task at a time each. As in the runtimes of the SDKs, what
 /// ended is exchanged for what comes next.
 pub(crate) async fn drain(client: &Client, tasks: usize, workers: usize) -> Result<()> {
-    drain_by(client, tasks, workers, Calls::Exchange).await
+    drain_by(client, &Undone::of(tasks), workers, Calls::Exchange).await
 }
 
-/// Drains the queue by other calls.
-pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, calls: Calls) -> Result<()> {
+/// Drains the queue by other calls, perhaps together with workers of other servers.
+pub(crate) async fn drain_by(client: &Client, undone: &Undone, workers: usize, calls: Calls) -> Result<()> {
     if calls == Calls::Worker {
-        return drain_by_worker(client, tasks, workers).await;
+        return drain_by_worker(client, undone, workers).await;
     }
-    let left = Arc::new(AtomicUsize::new(tasks));
     let mut draining = JoinSet::new();
     for worker in 0..workers {
-        let (client, left) = (client.clone(), left.clone());
+        let (client, left) = (client.clone(), undone.left.clone());
         draining.spawn(async move {
             if !take_one(&left) {
                 return Ok(());
@@ -180,18 +207,15 @@ pub(crate) async fn drain_by(client: &Client, tasks: usize, workers: usize, call
 
 /// Drains the queue with one worker of the SDK, whose function does nothing. The last end is acknowledged when it has
 /// stopped.
-async fn drain_by_worker(client: &Client, tasks: usize, concurrency: usize) -> Result<()> {
-    let (left, last) = (Arc::new(AtomicUsize::new(tasks)), Arc::new(Notify::new()));
+async fn drain_by_worker(client: &Client, undone: &Undone, concurrency: usize) -> Result<()> {
     let config = WorkerConfig::new("bench").max_concurrent_tasks(concurrency);
-    let (counted, told) = (left.clone(), last.clone());
+    let counted = undone.clone();
     let runtime = WorkerRuntime::new(config).register("bench", move |_: TaskContext, _: serde_json::Value| {
-        if counted.fetch_sub(1, Ordering::Relaxed) == 1 {
-            told.notify_one();
-        }
+        counted.got_one();
         async { Ok::<(), TaskError>(()) }
     });
     let worker = runtime.start(client).await?;
-    last.notified().await;
+    undone.none_left().await;
     Ok(worker.stop().await?)
 }
 

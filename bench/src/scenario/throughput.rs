@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::figures::Figures;
 use crate::run::Run;
 use crate::subject::{Spent, Subject};
-use crate::work::{all, drain_by, input_of, per_second, submission, submit_each, submit_each_in_batches};
+use crate::work::{Undone, all, drain_by, input_of, per_second, submission, submit_each, submit_each_in_batches};
 
 /// Workers, unless said otherwise.
 pub(crate) const WORKERS: usize = 16;
@@ -40,7 +40,7 @@ pub(crate) async fn throughput(run: &Run<'_>) -> Result<()> {
     submit_each_in_batches(client, tasks, BATCH, CALLERS, task).await?;
     let batched = began.elapsed();
     let began = Instant::now();
-    drain_by(client, 2 * tasks, workers, run.arguments.calls).await?;
+    drain_by(client, &Undone::of(2 * tasks), workers, run.arguments.calls).await?;
     let drained = began.elapsed();
     let figures = Figures::new()
         .with("tasks", tasks)
@@ -64,19 +64,20 @@ pub(crate) async fn end_to_end(run: &Run<'_>, subject: &Subject) -> Result<Durat
     end_to_end_on(run, std::slice::from_ref(subject)).await
 }
 
-/// Each server has its share of the tasks, the submitters and the workers.
+/// Each server has its share of the submitters and the workers; a worker takes tasks whichever server they came through.
 async fn end_to_end_on(run: &Run<'_>, servers: &[Subject]) -> Result<Duration> {
     let share = |all: usize, number: usize| all * (number + 1) / servers.len() - all * number / servers.len();
     let task = tasks_of(run.arguments.input_bytes);
+    let undone = Undone::of(run.arguments.tasks);
     let mut parts = JoinSet::new();
     let began = Instant::now();
     for (number, server) in servers.iter().enumerate() {
         let (tasks, workers) = (share(run.arguments.tasks, number), share(run.arguments.workers_or(WORKERS), number));
         let submitters = share(run.arguments.submitters, number).max(1);
-        let (client, task, calls) = (server.client.clone(), task.clone(), run.arguments.calls);
+        let (client, task, calls, undone) = (server.client.clone(), task.clone(), run.arguments.calls, undone.clone());
         parts.spawn(async move {
             let submitting = submit_each(&client, tasks, submitters, task);
-            tokio::try_join!(submitting, drain_by(&client, tasks, workers.max(1), calls)).map(|_| ())
+            tokio::try_join!(submitting, drain_by(&client, &undone, workers.max(1), calls)).map(|_| ())
         });
     }
     all(parts).await?;

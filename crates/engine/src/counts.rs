@@ -27,7 +27,7 @@ const SHARE_PARTS: u64 = 10;
 /// Queues of one partition that are looked at.
 const QUEUES_MAX: usize = 1_000;
 /// Entries of all queues of one partition that a store walks through for one reading.
-const WALKED_MAX: u64 = 50_000;
+const WALKED_MAX: u64 = 20_000;
 /// Names of queues that are remembered; past it all are forgotten and asked for again.
 const KNOWN_MAX: usize = 100_000;
 

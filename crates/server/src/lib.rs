@@ -41,5 +41,5 @@ mod token_digest;
 mod trace;
 mod write_timeout;
 
-pub use config::{Config, ConfigError, LogFormat, Settings};
+pub use config::{Config, ConfigError, LogFormat, Settings, default_threads};
 pub use serve::Server;

@@ -138,9 +138,17 @@ fn in_session(target: &Target, work: Work) -> Result<()> {
 }
 
 fn in_runtime<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(1, "internal", format!("no runtime: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_runtime)?;
     runtime.block_on(work)
+}
+
+/// A runtime for a command that serves others, with so many threads.
+pub(crate) fn runtime_of(threads: usize) -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().map_err(no_runtime)
+}
+
+fn no_runtime(error: std::io::Error) -> Failure {
+    Failure::new(1, "internal", format!("no runtime: {error}"))
 }
 
 /// Says what went wrong, if something did, and ends.

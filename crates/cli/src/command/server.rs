@@ -47,7 +47,13 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         eprintln!("ff server: log_level: {error}");
         return ExitCode::from(ff_core::Class::Invalid.exit_code());
     }
-    serve(config)
+    match super::runtime_of(config.threads) {
+        Ok(runtime) => runtime.block_on(serve(config)),
+        Err(failure) => {
+            Output::new(Format::Table, When::Never).failure(&failure);
+            ExitCode::from(failure.exit_code)
+        }
+    }
 }
 
 fn configure(arguments: Arguments) -> Result<Config, ConfigError> {
@@ -69,7 +75,6 @@ fn start_logs(config: &Config) -> Result<(), tracing_subscriber::filter::ParseEr
     Ok(())
 }
 
-#[tokio::main]
 async fn serve(config: Config) -> ExitCode {
     let mut stop = match Stop::listen() {
         Ok(stop) => stop,

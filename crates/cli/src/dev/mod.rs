@@ -18,6 +18,7 @@ use ff_server::{Config, Server, Settings};
 use flowfabric::{CancellationToken, Client, SdkError};
 use tracing_subscriber::EnvFilter;
 
+use crate::command::runtime_of;
 use crate::failure::{Failure, Result};
 use crate::output::{Format, Output, When};
 use crate::stop::Stop;
@@ -77,7 +78,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     // People count from when they pressed Enter.
     let started = Instant::now();
     let out = Output::new(Format::Table, arguments.color);
-    match serve(arguments, out, started) {
+    let runtime = runtime_of(ff_server::default_threads());
+    match runtime.and_then(|runtime| runtime.block_on(serve(arguments, out, started))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             out.failure(&failure);
@@ -86,7 +88,6 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-#[tokio::main]
 async fn serve(arguments: Arguments, out: Output, started: Instant) -> Result<()> {
     start_logs(&arguments.log_level)?;
     let mut stop = Stop::listen()?;

@@ -6,6 +6,7 @@ mod settings;
 mod store;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,13 @@ fn refused<T>(why: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError(why.into()))
 }
 
+/// Threads for a runtime that serves an engine: one less than the machine has cores. The store needs the last core, be it a server
+/// on this machine or the threads of SQLite. A call also costs less where fewer threads pass it on to each other.
+pub fn default_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    cores.saturating_sub(1).max(1)
+}
+
 /// A configuration that can be used.
 #[derive(Clone)]
 pub struct Config {
@@ -39,6 +47,8 @@ pub struct Config {
     pub store: String,
     /// Where to listen.
     pub listen: SocketAddr,
+    /// Threads of the runtime that the server is to be started on.
+    pub threads: usize,
     /// The certificate that the server shows its clients; without one it speaks plain HTTP.
     pub(crate) certificate: Option<Arc<Certificate>>,
     /// Tokens with the role admin.
@@ -104,6 +114,7 @@ impl Config {
         Ok(Self {
             store,
             listen,
+            threads: positive("threads", settings.threads)?,
             certificate: certificate(&settings)?,
             api_tokens,
             allowed_hosts,

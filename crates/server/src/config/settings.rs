@@ -67,6 +67,8 @@ settings! {
     startup_timeout_ms: u64, "FF_STARTUP_TIMEOUT_MS";
     /// Address and port to listen on; 127.0.0.1:7171 by default.
     listen: String, "FF_LISTEN";
+    /// Threads that answer requests and run the engine; by default one less than the machine has cores, and at least one.
+    threads: usize, "FF_THREADS";
     /// PEM file with the certificate of this server and those that lead to its authority; with it the server speaks TLS.
     tls_cert_file: PathBuf, "FF_TLS_CERT_FILE";
     /// PEM file with the key of the certificate, unencrypted.
@@ -287,6 +289,7 @@ impl Settings {
         Self {
             store: Some(ff_stores::DEFAULT_URL.into()),
             listen: Some("127.0.0.1:7171".into()),
+            threads: Some(super::default_threads()),
             secret_grace_ms: Some(engine.secret_grace_ms),
             retention_ms: Some(engine.retention_ms),
             dedup_window_ms: Some(engine.dedup_window_ms),
