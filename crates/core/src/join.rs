@@ -93,6 +93,8 @@ crate::document! {
         "s" succeeded: u32,
         /// How many ended otherwise.
         "f" failed: u32,
+        /// Its flow is made step by step, so that further edges may come until the flow is closed.
+        "m" more_may_come: bool,
     }
 }
 
@@ -133,6 +135,9 @@ impl Join {
         if self.total == 0 || self.succeeded >= needed {
             return JoinState::Satisfied;
         }
+        if self.more_may_come && self.lacks_edges() {
+            return JoinState::Waiting;
+        }
         // A quorum larger than the edges so far is no verdict while nothing has failed and something is open: edges
         // are applied one after the other.
         let decisive = self.failed > 0 || self.unsatisfied() == 0;
@@ -141,6 +146,11 @@ impl Join {
         } else {
             JoinState::Waiting
         }
+    }
+
+    /// Whether more successes are needed than there are edges.
+    pub fn lacks_edges(&self) -> bool {
+        self.policy.needed(self.total) > self.total
     }
 
     /// Edges whose upstream has not ended.
@@ -281,6 +291,21 @@ mod tests {
         assert_eq!(join.state(), JoinState::Waiting);
         assert_eq!(join.resolve(true).unwrap(), JoinDecision::StillWaiting);
         assert_eq!(join.resolve(true).unwrap(), JoinDecision::Impossible { cancel_remaining: false });
+    }
+
+    #[test]
+    fn a_quorum_larger_than_its_edges_waits_for_further_ones_while_they_may_come() {
+        for success in [true, false] {
+            let mut join = Join { more_may_come: true, ..join(&quorum(2, OnSatisfied::LetRun), 1) };
+            assert_eq!(join.resolve(success).unwrap(), JoinDecision::StillWaiting);
+            join.add_edge(None).unwrap();
+            join.add_edge(None).unwrap();
+            assert_eq!(join.resolve(true).unwrap() == JoinDecision::StillWaiting, !success);
+            assert_eq!(join.resolve(true).unwrap() == JoinDecision::AlreadyDecided, success);
+            assert_eq!(join.state(), JoinState::Satisfied);
+        }
+        let mut join = Join { more_may_come: true, ..join(&quorum(2, OnSatisfied::LetRun), 2) };
+        assert_eq!(join.resolve(false).unwrap(), JoinDecision::Impossible { cancel_remaining: false });
     }
 
     #[test]

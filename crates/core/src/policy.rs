@@ -1,6 +1,8 @@
 //! The policy of an execution: retries, timeouts, limits, routing. Unknown fields are refused, and absent ones have the
 //! defaults declared here.
 
+use std::sync::{Arc, LazyLock};
+
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Amounts;
@@ -179,6 +181,12 @@ document! {
 }
 
 impl Policy {
+    /// The built-in policy. All executions whose submissions say nothing share it.
+    pub fn built_in() -> Arc<Self> {
+        static BUILT_IN: LazyLock<Arc<Policy>> = LazyLock::new(Arc::default);
+        Arc::clone(&BUILT_IN)
+    }
+
     /// Refuses what no engine could keep.
     pub fn validate(&self) -> Result<()> {
         if self.estimate.len() > limits::BUDGET_DIMENSIONS_MAX {

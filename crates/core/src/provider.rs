@@ -150,6 +150,10 @@ document! {
         "r" requests: Meter,
         /// Tokens, booked and used.
         "k" tokens: Meter,
+        /// Requests of the calls that were let through, when they were.
+        "mr" made_requests: Meter,
+        /// Tokens of the calls that were let through, when they were.
+        "mt" made_tokens: Meter,
         /// Calls under way.
         "u" in_use: u32,
         /// Bookings that wait for their instant.
@@ -242,7 +246,8 @@ impl Provider {
         }
         if definition.window_ms != self.definition.window_ms {
             let (old, new) = (self.definition.part(now), definition.part(now));
-            for meter in [&mut self.requests, &mut self.tokens] {
+            let booked = [&mut self.requests, &mut self.tokens];
+            for meter in booked.into_iter().chain([&mut self.made_requests, &mut self.made_tokens]) {
                 let used = meter.window_sum(old);
                 meter.clear();
                 meter.add(new, used);
@@ -321,10 +326,15 @@ impl Provider {
         // A change of the window has left it somewhere else.
         let astray = booking.part > self.horizon(now) + limits::PROVIDER_PARTS;
         if closed || late || astray || (booking.part <= part && self.is_too_much(&booking, now)) {
-            // It is counted where the call is really made, behind those that have a place already.
-            self.uncount(&booking);
-            booking.part = self.place(&booking.cost, now);
-            self.count(&booking);
+            self.place_anew(&mut booking, now);
+        }
+        if booking.part < part {
+            // A call that comes after its turn counts where it is really made. Those that are booked behind it find their
+            // windows too full then, and move.
+            self.move_to(&mut booking, part);
+            if self.would_make_too_much(&booking.cost, now) {
+                self.place_anew(&mut booking, now);
+            }
         }
         if booking.part > part {
             self.waiting.retain(|ticket| *ticket != booking.ticket);
@@ -338,6 +348,8 @@ impl Provider {
         self.booked = self.booked.saturating_sub(1);
         self.in_use = self.in_use.saturating_add(1);
         self.granted += 1;
+        self.made_requests.add(booking.part, booking.cost.requests);
+        self.made_tokens.add(booking.part, booking.cost.tokens);
         booking.state = BookingState::Granted;
         booking.granted_at = now;
         booking.ready_at = now;
@@ -345,7 +357,33 @@ impl Provider {
         (granted(now), BookingChange::Save(Box::new(booking)))
     }
 
-    /// Whether the limits that held when it was booked have shrunk since, so that its window has no room for it.
+    /// Gives a booking a place behind those that have one already.
+    fn place_anew(&mut self, booking: &mut Booking, now: i64) {
+        self.uncount(booking);
+        booking.part = self.place(&booking.cost, now);
+        self.count(booking);
+    }
+
+    fn move_to(&mut self, booking: &mut Booking, part: i64) {
+        self.uncount(booking);
+        booking.part = part;
+        self.count(booking);
+    }
+
+    /// Whether the calls that were let through in the window that ends now leave no room for this one. Calls that are only
+    /// booked stand behind it.
+    fn would_make_too_much(&self, cost: &ProviderCost, now: i64) -> bool {
+        let (effective, part) = (self.effective(now), self.definition.part(now));
+        let over = |meter: &Meter, limit: u64, own: u64| {
+            let made = meter.window_sum(part);
+            limit != 0 && own != 0 && made != 0 && made + own > limit
+        };
+        over(&self.made_requests, effective.requests, cost.requests)
+            || over(&self.made_tokens, effective.tokens, cost.tokens)
+    }
+
+    /// Whether its window has no room for it: the limits that held when it was booked have shrunk since, or a call that came late
+    /// was counted in it.
     fn is_too_much(&self, booking: &Booking, now: i64) -> bool {
         let effective = self.effective(now);
         let over = |meter: &Meter, limit: u64, own: u64| {
@@ -382,11 +420,17 @@ impl Provider {
             let took = (now - booking.granted_at).max(1);
             self.average_ms = if self.average_ms == 0 { took } else { (3 * self.average_ms + took) / 4 };
         }
+        if booking.state != BookingState::Booked {
+            self.made_requests.take(booking.part, booking.cost.requests);
+            self.made_tokens.take(booking.part, booking.cost.tokens);
+        }
         self.end(booking, Ended::Used, now);
         self.uncount(booking);
         booking.asked.get_or_insert_with(|| booking.cost.clone());
         booking.cost = actual.clone();
         self.count(booking);
+        self.made_requests.add(booking.part, booking.cost.requests);
+        self.made_tokens.add(booking.part, booking.cost.tokens);
     }
 
     /// The time of a booking is up: one that was never taken is given back, one that was taken counts as used.
@@ -509,8 +553,9 @@ impl Provider {
 
     fn forget(&mut self, now: i64) {
         let part = self.definition.part(now);
-        self.requests.forget_before(part);
-        self.tokens.forget_before(part);
+        let booked = [&mut self.requests, &mut self.tokens];
+        let made = [&mut self.made_requests, &mut self.made_tokens];
+        booked.into_iter().chain(made).for_each(|meter| meter.forget_before(part));
     }
 
     /// Time never goes back within a document.

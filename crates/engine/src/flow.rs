@@ -201,7 +201,7 @@ pub(crate) fn wants_siblings_cancelled(child: &Execution) -> bool {
 
 /// The reason its upstreams are cancelled with.
 pub(crate) fn sibling_reason(child: &Execution) -> &'static str {
-    match child.join.as_ref().map(ff_core::Join::state) {
+    match child.join.as_deref().map(ff_core::Join::state) {
         Some(JoinState::Impossible) => QUORUM_IMPOSSIBLE,
         _ => QUORUM_SATISFIED,
     }

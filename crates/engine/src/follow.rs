@@ -111,11 +111,19 @@ impl Services {
             let generation = execution.generation;
             let mut present = self.shared.board.listen(id.partition(), logs::journal(id, generation));
             let mut next = self.shared.board.listen(id.partition(), logs::journal(id, generation + 1));
+            let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
             let after = match seen.generation {
-                Some(known) if known != generation => execution.journal_tail().first - 1,
+                Some(known) if known != generation => {
+                    // The commit that ended the known generation may have recorded entries of it.
+                    let rest = self.transactor.read_journal(&execution, known, seen.after, count, max_bytes).await?;
+                    if let Some(last) = rest.entries.last() {
+                        let after = last.number;
+                        return Ok((JournalSeen { generation: Some(known), after }, view::steps(caller, rest.entries)));
+                    }
+                    execution.journal_tail().first - 1
+                }
                 _ => seen.after,
             };
-            let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
             let page = self.transactor.read_journal(&execution, generation, after, count, max_bytes).await?;
             let left = deadline - self.transactor.env().now_ms();
             if !page.entries.is_empty() || left <= 0 {

@@ -12,8 +12,10 @@ use ff_core::idempotency::IdempotencyRecord;
 use ff_core::op::{CreateExecutionArgs, CreateExecutionOutcome, CreateFlowArgs, CreateFlowOutcome, Debounce};
 use ff_core::partition::digest16;
 use ff_core::planted::{Bug, planted};
+use ff_core::policy::Policy;
 use ff_core::{
-    Blob, Code, Edge, Error, ExecutionId, FlowId, Indexed, JoinPolicy, Mint, NewEdge, Result, Sharing, limits,
+    Blob, Code, Edge, Error, ExecutionId, FlowId, Indexed, JoinPolicy, Mint, NewEdge, PolicyRequest, Result, Sharing,
+    limits,
 };
 
 use crate::caller::Caller;
@@ -109,12 +111,7 @@ impl Submissions {
         required.map_err(|error| error.with("field", "required_capabilities"))?;
         let (input, blob) = payload::divide(input);
         let id = self.submission_id(&namespace, args)?;
-        let defaults = self.transactor.options().policies.get(&namespace).cloned().unwrap_or_default();
-        let mut policy = args.policy.as_ref().map_or_else(|| defaults.clone(), |said| said.over(&defaults));
-        let kept_ms = self.transactor.options().retention_ms;
-        if policy.retention_ms.is_none() && kept_ms != limits::RETENTION_DEFAULT_MS {
-            policy.retention_ms = Some(kept_ms);
-        }
+        let policy = self.policy(&namespace, args.policy.as_ref());
         let request = NewExecution {
             id,
             namespace,
@@ -144,6 +141,20 @@ impl Submissions {
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
         let debounce = args.debounce.clone();
         Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced })
+    }
+
+    /// The policy of a submission: what it says, over the defaults of its namespace, over the built-in ones.
+    fn policy(&self, namespace: &str, said: Option<&PolicyRequest>) -> Arc<Policy> {
+        let options = self.transactor.options();
+        let defaults = options.policies.get(namespace);
+        let kept_ms = Some(options.retention_ms).filter(|kept_ms| *kept_ms != limits::RETENTION_DEFAULT_MS);
+        if said.is_none() && defaults.is_none() && kept_ms.is_none() {
+            return Policy::built_in();
+        }
+        let defaults = defaults.cloned().unwrap_or_default();
+        let mut policy = said.map_or_else(|| defaults.clone(), |said| said.over(&defaults));
+        policy.retention_ms = policy.retention_ms.or(kept_ms);
+        Arc::new(policy)
     }
 
     /// Decides everything about a new flow that does not depend on stored documents.

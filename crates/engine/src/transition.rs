@@ -142,7 +142,7 @@ pub(crate) async fn save_changed(
         close_waitpoints(tx, suspension, execution).await?;
     }
     if execution.continuation != before.continuation {
-        payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_ref());
+        payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_deref());
     }
     if execution.is_terminal() {
         tx.relief();

@@ -8,6 +8,7 @@ use ff_core::op::view::{
     CancellationView, EventView, ExecutionSummary, ExecutionView, FailureView, InputView, JoinView, LeaseView,
     ProgressView, QuestionView, ResultView, SignedView, SuspensionView,
 };
+use ff_core::policy::Policy;
 use ff_core::{EligibilityState, JsonText, LeaseId, LifecyclePhase, Partition, SignalFact, SingleUse, Suspension};
 use ff_store::LogRecord;
 
@@ -50,8 +51,8 @@ pub(crate) fn execution(execution: &Execution, lease_until: i64) -> ExecutionVie
         node: some_text(&execution.node),
         schedule: execution.schedule.as_ref().map(|run| run.name.clone()),
         scheduled_for: execution.schedule.as_ref().map(|run| run.scheduled_for),
-        join: execution.join.as_ref().map(join),
-        policy: execution.policy.clone(),
+        join: execution.join.as_deref().map(join),
+        policy: Policy::clone(&execution.policy),
         required_capabilities: execution.capabilities.clone(),
         budget_ids: execution.budgets.clone(),
         quota_policy_id: execution.quota.clone(),

@@ -76,7 +76,7 @@ impl Execution {
         self.state.lifecycle_phase = LifecyclePhase::Suspended;
         self.state.eligibility_state = EligibilityState::NotApplicable;
         self.state.blocking_reason = suspension.blocking_reason();
-        self.suspension = Some(suspension);
+        self.suspension = Some(Box::new(suspension));
         self.suspension_event(effects);
         self.parked_on = request.gate.to_owned();
         self.parked_by_key = false;

@@ -53,6 +53,8 @@ impl Execution {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use uuid::Uuid;
 
     use super::*;
@@ -75,7 +77,7 @@ mod tests {
 
     fn pinning() -> Execution {
         let mut execution = Execution { capabilities: CapabilitySet::new(["gpu"]).unwrap(), ..Default::default() };
-        execution.policy.pin_build = true;
+        Arc::make_mut(&mut execution.policy).pin_build = true;
         execution
     }
 
@@ -132,7 +134,7 @@ mod tests {
             submitted_by: String::new(),
             idempotency_key: String::new(),
             tags: Default::default(),
-            policy: Policy { pin_build, ..Default::default() },
+            policy: Arc::new(Policy { pin_build, ..Default::default() }),
             capabilities: CapabilitySet::new((0..count).map(|number| format!("c{number}"))).unwrap(),
             budgets: Vec::new(),
             quota: None,

@@ -169,7 +169,7 @@ impl Execution {
         let grant =
             Grant { id: grant_id, worker_id: worker_id.to_owned(), expires_at: now + ttl_ms, ..Default::default() };
         let answer = self.claim_grant(&grant);
-        self.grant = Some(grant);
+        self.grant = Some(Box::new(grant));
         Ok(answer)
     }
 

@@ -1,6 +1,7 @@
 //! New executions: the request with every default filled in, its checks, and the document that it becomes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Execution, Hold};
 use crate::capability::CapabilitySet;
@@ -36,7 +37,7 @@ pub struct NewExecution {
     /// Labels.
     pub tags: BTreeMap<String, String>,
     /// Its policy: retries, timeouts, limits, routing.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// Required in addition to the capabilities of the policy's routing.
     pub capabilities: CapabilitySet,
     /// Charged in addition to the policy's budgets.

@@ -186,7 +186,7 @@ impl Execution {
         }
         let now = self.mark_updated(now);
         self.part(LeaseEnd::WaitingChildren, now, effects);
-        self.continuation = continuation;
+        self.continuation = continuation.map(Box::new);
         if !self.child_wait.is_over() {
             self.holds.set(Hold::Dependencies);
         }

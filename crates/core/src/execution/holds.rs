@@ -272,6 +272,20 @@ impl Execution {
         Ok(())
     }
 
+    /// Whether its flow may still add edges that lead to it.
+    pub fn expect_further_edges(&mut self, expected: bool) {
+        if let Some(join) = &mut self.join {
+            join.more_may_come = expected;
+        }
+        self.hold_for_join();
+        self.settle();
+    }
+
+    /// Whether it waits for more successes than there are edges that lead to it.
+    pub fn lacks_edges(&self) -> bool {
+        !self.is_terminal() && !self.has_started() && self.join.as_ref().is_some_and(|join| join.lacks_edges())
+    }
+
     /// Holds it for its upstreams if and only if its join is not satisfied. An edge may come after the join was
     /// decided, so the hold follows from the join's counters and not from the change that was just made. An attempt
     /// that waits for its children has the same hold for another reason, and is left alone here.

@@ -35,6 +35,7 @@ mod waits;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::budget::Amounts;
 use crate::capability::CapabilitySet;
@@ -94,8 +95,8 @@ document! {
         "ik" idempotency_key: String,
         /// Labels to find it by.
         "tg" tags: BTreeMap<String, String>,
-        /// Its policy: retries, timeouts, limits, routing.
-        "po" policy: Policy,
+        /// Its policy: retries, timeouts, limits, routing. It never changes, so all copies of the document share it.
+        "po" policy: Arc<Policy> = Policy::built_in(),
         /// The capabilities that a worker must have.
         "rq" capabilities: CapabilitySet,
         /// Budgets it is charged to, sorted.
@@ -137,7 +138,7 @@ document! {
         /// Its name in the flow's graph.
         "nd" node: String,
         /// The condition over its upstreams under which it may start.
-        "j" join: Option<Join>,
+        "j" join: Option<Box<Join>>,
         /// The children it waits for while it is parted from its attempt.
         "cw" child_wait: ChildWait,
         /// The current or last attempt.
@@ -147,7 +148,7 @@ document! {
         /// The present or last lease.
         "ls" lease: Option<Lease>,
         /// An outstanding grant.
-        "g" grant: Option<Grant>,
+        "g" grant: Option<Box<Grant>>,
         /// The lease or grant that a repeated claim was answered with. The call that took it may have lost its caller, and must not
         /// give it back any more.
         "ka" kept_claim: LeaseId,
@@ -168,7 +169,7 @@ document! {
         /// Its progress, as its worker reported it.
         "pg" progress: Option<Progress>,
         /// Its suspension, while it is suspended.
-        "su" suspension: Option<Suspension>,
+        "su" suspension: Option<Box<Suspension>>,
         /// The cause that ended the last suspension, until the execution parts from its lease again, or ends. A retry
         /// or a reclaim finds it as the first claim after the suspension did.
         "rb" resumed_by: ResumedBy,
@@ -178,7 +179,7 @@ document! {
         /// The signals that ended the last suspension.
         "rg" resume_signals: Vec<SignalId>,
         /// Bytes that the suspending holder left for the next one; they are kept as long as `resumed_by`.
-        "cn" continuation: Option<Payload>,
+        "cn" continuation: Option<Box<Payload>>,
         /// Signals accepted so far.
         "sg" signals: u32,
         /// Its waits while it is parked; the first that ends lets it run again.

@@ -173,6 +173,8 @@ fn shortened(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use uuid::Uuid;
 
     use super::*;
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn one_that_fails_for_its_lost_leases_says_what_its_workers_last_said() {
         let mut execution = new();
-        execution.policy.max_reclaim_count = 1;
+        Arc::make_mut(&mut execution.policy).max_reclaim_count = 1;
         let fence = claimed(&mut execution, 1, 10);
         execution.report_progress(&fence, 40, "loading the model", 11).unwrap();
         lost(&mut execution, &LostLease::default(), 20);

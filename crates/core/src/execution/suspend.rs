@@ -68,7 +68,7 @@ impl Execution {
             // tell the difference.
             self.resumed_by = ResumedBy::Signals;
             self.resume_signals = signals.clone();
-            self.continuation = request.continuation;
+            self.continuation = request.continuation.map(Box::new);
             return Ok(Suspended::AlreadySatisfied(signals));
         }
         let now = self.mark_updated(now);
@@ -82,8 +82,8 @@ impl Execution {
         self.state.eligibility_state = EligibilityState::NotApplicable;
         self.state.blocking_reason = suspension.blocking_reason();
         self.blocking_detail = request.detail;
-        self.continuation = request.continuation;
-        self.suspension = Some(suspension);
+        self.continuation = request.continuation.map(Box::new);
+        self.suspension = Some(Box::new(suspension));
         self.suspension_event(effects);
         Ok(Suspended::Waiting)
     }

@@ -33,10 +33,10 @@ fn request() -> NewExecution {
         submitted_by: String::new(),
         idempotency_key: String::new(),
         tags: BTreeMap::new(),
-        policy: Policy {
+        policy: Arc::new(Policy {
             retry: RetryPolicy { max_retries: 1, backoff: Backoff::Fixed { delay_ms: 100 }, ..Default::default() },
             ..Default::default()
-        },
+        }),
         capabilities: CapabilitySet::default(),
         budgets: Vec::new(),
         quota: None,
@@ -149,7 +149,7 @@ fn a_lost_lease_is_told_apart_from_a_stale_one() {
 #[test]
 fn too_many_lost_leases_fail_it() {
     let mut new = request();
-    new.policy.max_reclaim_count = 1;
+    Arc::make_mut(&mut new.policy).max_reclaim_count = 1;
     let mut execution = Execution::create(new, NOW).unwrap();
     let mut effects = Effects::default();
     for number in 0..2 {
@@ -392,7 +392,7 @@ fn every_call_of_a_holder_is_refused_in_the_same_order() {
 #[test]
 fn signals_are_counted_up_to_the_limit_of_the_policy() {
     let mut execution = created();
-    execution.policy.max_signals_per_execution = 2;
+    Arc::make_mut(&mut execution.policy).max_signals_per_execution = 2;
     execution.count_signal(NOW + 1).unwrap();
     execution.count_signal(NOW + 2).unwrap();
     let before = execution.clone();
@@ -590,7 +590,7 @@ fn a_function_whose_journal_is_full_is_not_retried() {
         [("journal_full", FailOutcome::TerminalFailed), ("other", FailOutcome::RetryScheduled { at: NOW + 10 })]
     {
         let mut new = request();
-        new.policy.retry.max_retries = 5;
+        Arc::make_mut(&mut new.policy).retry.max_retries = 5;
         let mut execution = Execution::create(new, NOW).unwrap();
         let fence = execution.claim(&claim(1), NOW, &mut Effects::default()).unwrap().fence;
         let failure = NewFailure { reason: "no room", category, retry_after_ms: Some(10), random: 0 };
@@ -605,8 +605,8 @@ proptest! {
     fn random_lives_only_reach_legal_states(steps in steps()) {
         let mut now = NOW;
         let mut new = request();
-        new.policy.retry.non_retryable_categories = vec!["fatal".into()];
-        new.policy.timeout.attempt_timeout_ms = Some(300);
+        Arc::make_mut(&mut new.policy).retry.non_retryable_categories = vec!["fatal".into()];
+        Arc::make_mut(&mut new.policy).timeout.attempt_timeout_ms = Some(300);
         let mut execution = Execution::create(new, now).unwrap();
         for step in &steps {
             take(&mut execution, step, &mut now);

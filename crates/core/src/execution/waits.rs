@@ -122,7 +122,7 @@ impl Execution {
             self.state.lifecycle_phase = LifecyclePhase::Suspended;
             self.state.eligibility_state = EligibilityState::NotApplicable;
             self.state.blocking_reason = suspension.blocking_reason();
-            self.suspension = Some(suspension);
+            self.suspension = Some(Box::new(suspension));
             self.suspension_event(effects);
         } else if children {
             self.holds.set(Hold::Dependencies);

@@ -232,7 +232,7 @@ fn member(flow: FlowId, number: usize, now: i64) -> Execution {
         submitted_by: String::new(),
         idempotency_key: String::new(),
         tags: BTreeMap::new(),
-        policy: Policy { retry: RetryPolicy { max_retries: 0, ..Default::default() }, ..Default::default() },
+        policy: Policy { retry: RetryPolicy { max_retries: 0, ..Default::default() }, ..Default::default() }.into(),
         capabilities: Default::default(),
         budgets: Vec::new(),
         quota: None,

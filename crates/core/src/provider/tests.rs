@@ -249,3 +249,63 @@ fn documents_survive_the_store() {
     let booking = line.bookings[1].clone().unwrap();
     assert_eq!(Booking::decode(&booking.encode()).unwrap(), booking);
 }
+
+/// Callers that come late, at random, with calls of random lengths: the instants at which calls were let through.
+fn instants_of_late_callers(definition: &ProviderDefinition, seed: u64) -> Vec<i64> {
+    const CALLERS: usize = 16;
+    const CALLS: usize = 300;
+    let mut state = seed;
+    let mut random = move |below: i64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from(state >> 33).unwrap() % below.max(1)
+    };
+    let window = definition.window_ms;
+    let mut line = Line::of(provider(definition.clone()), CALLERS);
+    let (mut instants, mut under_way) = (Vec::new(), [false; CALLERS]);
+    let mut comes_at: Vec<i64> = (0..CALLERS).map(|_| NOW + random(window / 4)).collect();
+    while instants.len() < CALLS {
+        let caller = (0..CALLERS).min_by_key(|caller| comes_at[*caller]).unwrap();
+        let now = comes_at[caller];
+        if std::mem::take(&mut under_way[caller]) {
+            line.settles(caller, 0, now);
+            line.bookings[caller] = None;
+            comes_at[caller] = now + random(window / 50);
+            continue;
+        }
+        if line.bookings[caller].as_ref().is_some_and(|booking| booking.is_over(now)) {
+            line.lapses(caller, now);
+            line.bookings[caller] = None;
+        }
+        let acquired = line.asks(caller, 0, now);
+        if acquired.granted {
+            instants.push(now);
+            under_way[caller] = true;
+            comes_at[caller] = now + 1 + random(window / 3);
+        } else {
+            comes_at[caller] = acquired.ready_at.max(now + 1) + random(window / 8);
+        }
+    }
+    instants
+}
+
+#[test]
+fn no_window_takes_more_than_the_limit_however_late_callers_come_and_however_long_calls_take() {
+    for (max_requests, max_concurrent) in [(4, 0), (4, 1), (10, 3), (2, 2)] {
+        let definition =
+            ProviderDefinition { window_ms: 20_000, max_requests, max_concurrent, ..ProviderDefinition::default() };
+        for seed in 0..50 {
+            let instants = instants_of_late_callers(&definition, seed);
+            for (last, at) in instants.iter().enumerate() {
+                let began = instants[..=last].iter().filter(|earlier| **earlier > at - definition.window_ms).count();
+                assert!(
+                    began as u64 <= max_requests,
+                    "seed {seed}: {began} of {max_requests} in a window, {definition:?}"
+                );
+            }
+            let (first, last) = (instants[0], instants[instants.len() - 1]);
+            let windows = u64::try_from((last - first) / definition.window_ms).unwrap() + 1;
+            let wanted = if max_concurrent == 0 { max_requests / 2 } else { 1 };
+            assert!(instants.len() as u64 >= windows * wanted.min(max_requests), "seed {seed}: {windows} windows");
+        }
+    }
+}

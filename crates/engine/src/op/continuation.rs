@@ -63,7 +63,7 @@ impl Command for Continue<'_> {
             if self.input.is_some() {
                 payload::write(tx, payload::Which::Input, &execution.id, self.blob.clone(), Some(&before.input));
             }
-            payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_ref());
+            payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_deref());
             mailbox::move_on(tx, &execution, before.generation, Renumbered::Yes).await?;
             tx.save_execution(&execution, effects);
         }

@@ -69,7 +69,7 @@ impl Command for Request<'_, Complete> {
             tx.require_holder(&execution.key(), fence);
             journal::append(tx, &execution, fence, &self.args.new_entries()?).await?;
             payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
-            payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_ref());
+            payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_deref());
             tx.relief();
             tx.save_shared(Arc::new(execution), effects);
         }
@@ -144,7 +144,7 @@ impl Command for Request<'_, WaitChildren> {
         if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
             tx.require_holder(&execution.key(), fence);
             journal::append(tx, &before, fence, &brought).await?;
-            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.continuation.as_ref());
+            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.continuation.as_deref());
             tx.save_execution(&execution, effects);
         }
         Ok(outcome)
@@ -286,7 +286,7 @@ impl Command for SuspendExecution<'_> {
         let suspended = execution.suspend(fence, request, tx.now, &mut effects)?;
         tx.require_holder(&execution.key(), fence);
         journal::append(tx, &execution, fence, &brought).await?;
-        payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_ref());
+        payload::write(tx, payload::Which::Continuation, &execution.id, self.blob.clone(), before.as_deref());
         let signals = match suspended {
             Suspended::AlreadySatisfied(signals) => {
                 for waitpoint in &mut waitpoints {

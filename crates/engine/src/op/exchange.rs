@@ -190,10 +190,11 @@ impl Services {
             let claimed = Box::pin(Handle::<Claim>::handle(self, caller, asked.clone())).await?;
             return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
         }
-        if asked.retry
-            && let Some(claimed) = Box::pin(self.held_before(ask)).await?
-        {
-            return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
+        if asked.retry {
+            Box::pin(self.scheduler.first_call_ended(ask)).await;
+            if let Some(claimed) = Box::pin(self.held_before(ask)).await? {
+                return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
+            }
         }
         if ends_nothing {
             Box::pin(self.check_room(ask)).await?;

@@ -1,6 +1,8 @@
 //! Forks: executions that begin with the journal of another one. Both live in one partition; the journal is copied
 //! in the background, a bounded part in each commit, and the new execution is held until that is done.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ff_core::execution::{Execution, Fork, NewExecution};
 use ff_core::op::parts::Content;
@@ -83,7 +85,7 @@ impl MakeFork<'_> {
         let mut policy = origin.policy.clone();
         let budgets = match &self.args.budget_ids {
             Some(budgets) => {
-                policy.budget_ids.clear();
+                Arc::make_mut(&mut policy).budget_ids.clear();
                 budgets.clone()
             }
             None => origin.budgets.clone(),

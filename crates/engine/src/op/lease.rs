@@ -43,12 +43,17 @@ impl Handle<Claim> for Services {
             let ask = self.within_capacity(ask).await?;
             return self.deliver(ask, None).await;
         }
+        Box::pin(self.scheduler.first_call_ended(&ask)).await;
         if let Some(held) = Box::pin(self.held_before(&ask)).await? {
             return Ok(held);
         }
         let ask = self.within_capacity(ask).await?;
         let outcome = self.deliver(ask, None).await?;
-        if !outcome.tasks.is_empty() || !outcome.grants.is_empty() {
+        if !outcome.tasks.is_empty() {
+            let ask = self.ask(caller, namespace, &args)?;
+            return Box::pin(self.keep_one_of_each(&ask, outcome)).await;
+        }
+        if !outcome.grants.is_empty() {
             return Ok(outcome);
         }
         // The first call may have waited beside this one, and may have been the one that got the work.
@@ -74,6 +79,35 @@ impl Services {
         unread.into_iter().next().map_or(Ok(Some(in_order(tasks, ask))), |(_, error)| Err(error))
     }
 
+    /// The tasks of a repeated claim, if its first call took work at another server meanwhile: of two executions under one
+    /// lease id the lower one is kept, whichever call took it, and the other is given back.
+    async fn keep_one_of_each(&self, ask: &Ask, mut outcome: ClaimOutcome) -> Result<ClaimOutcome> {
+        let mut others = self.scheduler.find_reachable_leases(ask).await?;
+        let own = |id: &ff_core::ExecutionId| outcome.tasks.iter().any(|task| task.execution_id == *id);
+        others.retain(|one| matches!(one, Taken::Lease { execution, .. } if !own(&execution.id)));
+        let (mut kept, mut lost) = (Vec::new(), Vec::new());
+        for one in others {
+            let Taken::Lease { execution, claimed, .. } = &one else { continue };
+            let place = outcome.tasks.iter().position(|task| task.fence.lease_id == claimed.fence.lease_id);
+            match place {
+                Some(place) if execution.id < outcome.tasks[place].execution_id => {
+                    let task = outcome.tasks.remove(place);
+                    lost.push((task.execution_id, task.fence));
+                    kept.push(one);
+                }
+                Some(_) => lost.push((execution.id, claimed.fence)),
+                None => kept.push(one),
+            }
+        }
+        for (id, fence) in lost {
+            self.scheduler.give_lease_back(&id, &fence).await;
+        }
+        let kept = self.scheduler.keep_held(kept).await?;
+        let (held, _) = self.tasks(kept).await;
+        outcome.tasks.extend(held.tasks);
+        Ok(in_order(outcome, ask))
+    }
+
     /// A claim with a caller's key. Its lease ids derive from the key, and once it has taken work it takes nothing
     /// else: a repeat gets the part of it that is still held. A claim that found nothing may be repeated until it finds
     /// something.
@@ -94,7 +128,8 @@ impl Services {
         let ask = self.ask(caller, namespace, &args)?;
         let once = ClaimOnce { partition, identity, own: self.transactor.fresh_command() };
         let taken = self.transactor.rehearse(partition, &FindClaim { once: &once }).await?;
-        let held = self.scheduler.find_leases(&ask).await?;
+        let mut held = self.scheduler.find_leases(&ask).await?;
+        held.truncate(ask.lease_ids.len());
         let held = self.scheduler.keep_held(held).await?;
         if taken || !held.is_empty() {
             let (tasks, unread) = self.tasks(held).await;

@@ -75,17 +75,22 @@ const VOUCHED: &str = "vouched";
 
 /// Notes the caller that brought a signal, and what counts as its source. A caller that has to prove itself cannot
 /// speak for several people, unless it is trusted to. A caller from another namespace has no standing here but the
-/// token.
-fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool, namespace: &str) {
+/// waitpoint's token. Nor has a caller whose role may not signal, as far as sources are counted: a link counts once, sent
+/// with such an API token or without one.
+fn attribute(signal: &mut NewSignal, caller: &Caller, by_token: bool, execution: &Execution) {
+    let own = !execution.submitted_by.is_empty() && execution.submitted_by == caller.name;
+    let may_signal = own || caller.role.allows(Role::Operator) || caller.role.allows(Role::Approver);
     let standing = match caller.standing {
-        Standing::Token | Standing::Relay if !caller.sees(namespace) => Standing::Stranger,
+        Standing::Token | Standing::Relay if !caller.sees(&execution.namespace) => Standing::Stranger,
         standing => standing,
     };
+    let only_by_token = by_token && !may_signal;
     let by_token = by_token && matches!(standing, Standing::Open | Standing::Stranger);
     signal.delivered_by = if by_token { WAITPOINT_TOKEN.to_owned() } else { caller.name.clone() };
     signal.vouched = standing == Standing::Relay && !signal.source_identity.is_empty();
     signal.counted_as = match standing {
         Standing::Open => None,
+        Standing::Token if only_by_token => Some(source(WAITPOINT_TOKEN, &signal.waitpoint.to_string())),
         Standing::Relay if signal.vouched => Some(source(VOUCHED, &signal.source_identity)),
         Standing::Token | Standing::Relay => Some(match &caller.configured_token {
             // Configured tokens may have no names, and are several callers all the same.
@@ -223,10 +228,12 @@ impl SendSignal<'_> {
             return Ok((id, None));
         }
         if let Some(suspension) = execution.suspension.as_ref().filter(|_| execution.waits.is_empty()) {
-            return match suspension.waitpoints[..] {
-                [only] => Ok((only, None)),
-                _ => Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
-            };
+            match suspension.waitpoints[..] {
+                [only] => return Ok((only, None)),
+                // It waits for the answer of a budget: the signal is for a later wait.
+                [] => {}
+                _ => return Err(Error::invalid("waitpoint_id", "must be given where there are several waitpoints")),
+            }
         }
         if execution.is_terminal() {
             return Err(Error::of(Code::TargetNotSignalable).with("public_state", execution.public_state()));
@@ -316,7 +323,7 @@ impl SendSignal<'_> {
         execution.count_signal(tx.now)?;
         let mut new = self.signal.clone();
         new.waitpoint = waitpoint.id;
-        attribute(&mut new, self.caller, self.args.token.is_some(), &execution.namespace);
+        attribute(&mut new, self.caller, self.args.token.is_some(), &execution);
         let fact = new.fact(tx.now);
         let suspension = execution.suspension.clone();
         let mut effects = Effects::default();

@@ -107,7 +107,7 @@ fn same_waitpoint(existing: Waitpoint, asked: &Waitpoint) -> Result<Waitpoint> {
 impl Handle<ListPendingWaitpoints> for Services {
     async fn handle(&self, caller: &Caller, args: ListPendingWaitpointsArgs) -> Result<ListPendingWaitpointsOutcome> {
         let (execution, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
-        let suspension = execution.suspension.as_ref();
+        let suspension = execution.suspension.as_deref();
         let active: Vec<Key> = suspension
             .map(|suspension| suspension.waitpoints.iter().map(Waitpoint::key_of).collect())
             .unwrap_or_default();

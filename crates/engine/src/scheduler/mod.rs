@@ -14,6 +14,7 @@ pub(crate) mod charging;
 mod claiming;
 pub(crate) mod concurrency;
 mod estimates;
+mod first_calls;
 mod held;
 pub(crate) mod parking;
 pub(crate) mod quotas;
@@ -38,6 +39,7 @@ use self::admission::BudgetReads;
 use self::charging::Charges;
 use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
+use self::first_calls::FirstCalls;
 use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
 use self::unparking::TurnsAtGates;
@@ -77,6 +79,8 @@ struct Memory {
     opening: Mutex<BTreeSet<Name>>,
     /// The turns that keys have had at gates.
     turns_at_gates: Mutex<TurnsAtGates>,
+    /// Claims that wait and can be repeated.
+    first_calls: FirstCalls,
     system: SystemDocuments,
 }
 
@@ -94,6 +98,7 @@ impl Scheduler {
             looked_at: Mutex::default(),
             opening: Mutex::default(),
             turns_at_gates: Mutex::default(),
+            first_calls: FirstCalls::default(),
             system,
         };
         Self { transactor: memory.system.transactor().clone(), memory: Arc::new(memory) }
@@ -230,6 +235,7 @@ impl Scheduler {
     /// Waits for work and takes it. An empty answer means that nothing was claimable for the whole wait.
     pub(crate) async fn take_work(&self, ask: &Arc<Ask>) -> Result<Vec<Taken>> {
         let started = self.transactor.env().now_us();
+        let _under_way = self.begin_first_call(ask);
         let taken = Claiming::new(self, ask).run().await;
         let us = self.transactor.env().now_us() - started;
         let lanes = || ask.criteria.lanes.iter().map(String::as_str);

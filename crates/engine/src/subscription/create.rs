@@ -80,7 +80,7 @@ fn webhook_request(options: &Options, subscription: &Subscription, id: Execution
         submitted_by: String::new(),
         idempotency_key: String::new(),
         tags: BTreeMap::new(),
-        policy,
+        policy: policy.into(),
         capabilities: Default::default(),
         budgets: Vec::new(),
         quota: None,

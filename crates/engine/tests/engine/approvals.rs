@@ -120,6 +120,9 @@ async fn one_waitpoint_token_is_one_source_whatever_it_calls_itself() {
     let effect = |outcome: ff_core::SignalOutcome| serde_json::to_value(outcome).unwrap()["effect"].clone();
     assert_eq!(effect(h.must::<DeliverSignal>(vote("ann")).await), "appended_to_waitpoint");
     assert_eq!(effect(h.must::<DeliverSignal>(vote("bob")).await), "no_op");
+    // An API token whose role may not decide adds nothing to the link.
+    h.caller = with_token("reader", Role::Reader);
+    assert_eq!(effect(h.must::<DeliverSignal>(vote("reader")).await), "no_op");
     // An authenticated caller is itself, and one that is trusted speaks for the person it names.
     h.caller = with_token("carol", Role::Operator);
     let second = ask_again(&mut h, &asked).await;

@@ -3,8 +3,8 @@
 use ff_core::op::view::Task;
 use ff_core::op::{
     CancelExecution, Claim, Complete, CreateBudget, CreateExecution, CreateQuota, DecideBudget, DeleteBudget,
-    ExplainExecution, Fail, GetBudget, ListReservations, Reason, ReasonCode, ReportUsage, ReserveSpend, ResetBudget,
-    RevokeLease, SetBudgetLimits, SettleSpend, reserve_spend,
+    DeliverSignal, ExplainExecution, Fail, GetBudget, ListReservations, Reason, ReasonCode, ReportUsage, ReserveSpend,
+    ResetBudget, RevokeLease, SetBudgetLimits, SettleSpend, reserve_spend,
 };
 use ff_core::usage::ReportUsageResult;
 use ff_core::{Code, ExecutionId, PublicState};
@@ -276,6 +276,8 @@ async fn a_budget_that_asks_does_so_for_an_estimate_too() {
     let question = h.must::<GetBudget>(json!({ "name": "team" })).await.question.expect("people are asked");
     assert_eq!((question.requested, question.left), (101, 100));
     assert_eq!(h.state(&granted).await, PublicState::Suspended);
+    let early = h.must::<DeliverSignal>(json!({ "execution_id": granted, "name": "later", "payload": 2 })).await;
+    assert_eq!(serde_json::to_value(&early).unwrap()["effect"], "buffered", "a signal for a later wait is kept");
     h.must::<DecideBudget>(json!({ "name": "team", "answer": "grant", "amounts": { "tokens": 10 } })).await;
     let task = claim(&h).await.expect("110 are the limit");
     assert_eq!((task.execution_id, standing(&h).await), (granted, (0, 101, Some(9))));

@@ -7,8 +7,8 @@ use ff_core::op::apply_dependency_to_child::Outcome as Apply;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::stage_dependency_edge::Outcome as Staged;
 use ff_core::op::{
-    AddExecutionToFlow, ApplyDependencyToChild, CancelExecution, Complete, CreateExecution, CreateFlow, Fail,
-    GetExecution, GetFlow, GetFlowGraph, ListFlows, ReplayExecution, StageDependencyEdge,
+    AddExecutionToFlow, ApplyDependencyToChild, CancelExecution, CloseFlow, Complete, CreateExecution, CreateFlow,
+    Fail, GetExecution, GetFlow, GetFlowGraph, ListFlows, ReplayExecution, StageDependencyEdge,
 };
 use ff_core::{Code, EdgeId, EdgeState, ExecutionId, FlowId, PartitionConfig, PublicState};
 use ff_engine::Options;
@@ -345,5 +345,54 @@ async fn a_flow_goes_with_all_its_members_after_its_retention() {
         flows.map(|(_, contents)| contents.documents().count() + contents.entries().count()).sum::<usize>()
     });
     assert_eq!(left, 0, "nothing is left behind");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_is_built_edge_by_edge_waits_for_its_other_edges() {
+    for well in [true, false] {
+        let h = Harness::start().await;
+        let flow = match h.must::<CreateFlow>(json!({ "kind": "test" })).await {
+            Created::Created { flow_id, .. } => flow_id,
+            other => panic!("{other:?}"),
+        };
+        let upstreams = [9, 8, 7].map(|priority| member(&h, flow, json!({ "priority": priority })));
+        let upstreams = futures_util::future::join_all(upstreams).await;
+        let child = member(&h, flow, json!({})).await;
+        let mut edges = Vec::new();
+        for upstream in &upstreams {
+            edges.push(stage(&h, flow, *upstream, child).await);
+        }
+        let first = json!({ "flow_id": flow, "edge_id": edges[0], "join": { "quorum": { "k": 2, "on_satisfied": "let_run" } } });
+        h.must::<ApplyDependencyToChild>(first).await;
+        run(&h, upstreams[0], well).await;
+        assert_eq!(h.state(&child).await, PublicState::WaitingChildren, "two more edges are to come");
+        apply(&h, flow, edges[1]).await;
+        apply(&h, flow, edges[2]).await;
+        run(&h, upstreams[1], true).await;
+        if !well {
+            run(&h, upstreams[2], true).await;
+        }
+        assert_eq!(h.state(&child).await, PublicState::Waiting);
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_is_closed_skips_members_whose_quorum_has_too_few_edges() {
+    let h = Harness::start().await;
+    let flow = match h.must::<CreateFlow>(json!({ "kind": "test" })).await {
+        Created::Created { flow_id, .. } => flow_id,
+        other => panic!("{other:?}"),
+    };
+    let done = member(&h, flow, json!({})).await;
+    run(&h, done, true).await;
+    let quorum = json!({ "dependencies": [{ "upstream": done }], "join": { "quorum": { "k": 2 } } });
+    let child = member(&h, flow, quorum).await;
+    assert_eq!(h.state(&child).await, PublicState::WaitingChildren);
+    let closed = h.must::<CloseFlow>(json!({ "flow_id": flow })).await;
+    assert!(closed.changed);
+    assert_eq!(h.state(&child).await, PublicState::Skipped);
+    assert_eq!(h.must::<GetFlow>(json!({ "flow_id": flow })).await.state, FlowState::Failed, "it has ended");
     h.finish().await;
 }

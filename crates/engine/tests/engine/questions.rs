@@ -286,3 +286,27 @@ async fn an_ending_says_what_its_run_did_not_visit_and_a_retry_runs_what_was_und
     assert_eq!(h.refused::<Complete>(too_many).await, Code::Invalid);
     h.finish().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_viewer_of_the_journal_sees_the_entries_that_came_with_the_end_of_its_generation() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    h.must::<RecordSteps>(entries(&task, 1, &[entry("a", "completed")])).await;
+    let caller = ff_engine::Caller::system();
+    let mut seen = ff_engine::JournalSeen::default();
+    let mut names = Vec::new();
+    for round in 0..3 {
+        if round == 1 {
+            let more = json!({ "input": 2, "first_number": 2, "entries": [entry("last", "completed")] });
+            h.must::<ContinueAsNew>(merged(of(&task), more)).await;
+            let next = h.claim().await.unwrap();
+            h.must::<RecordSteps>(entries(&next, 1, &[entry("b", "completed")])).await;
+        }
+        let (now, steps) = h.engine.follow_journal(&caller, &id, seen, 100, 0).await.unwrap();
+        seen = now;
+        names.extend(steps.into_iter().map(|step| step.name));
+    }
+    assert_eq!(names, ["a", "last", "b"]);
+    h.finish().await;
+}

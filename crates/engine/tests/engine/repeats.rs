@@ -2,8 +2,8 @@
 
 use ff_core::PublicState;
 use ff_core::op::{
-    CancelExecution, CancelExecutionOutcome, Complete, CreatePendingWaitpoint, DeliverSignal, ReplayExecution, Suspend,
-    SuspendOutcome,
+    CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, ListExecutions,
+    ReplayExecution, Suspend, SuspendOutcome,
 };
 use serde_json::{Value, json};
 
@@ -77,5 +77,47 @@ async fn a_suspension_is_answered_alike_after_a_later_one() {
     );
     h.must::<Suspend>(suspend(&later, "third", json!({}))).await;
     assert_eq!((h.must::<Suspend>(first).await, h.must::<Suspend>(second).await), (satisfied, suspended));
+    h.finish().await;
+}
+
+/// The repeat of a claim that still waits, when work comes for both.
+async fn claimed_by_both(h: &Harness, at: &Harness) -> [Vec<ff_core::ExecutionId>; 2] {
+    let claim = |retry: bool| {
+        let ids = ["01a3185c-5000-7661-80ab-28b890620001"];
+        json!({ "lanes": ["default"], "instance_id": "w-1", "lease_ids": ids, "wait_ms": 3_000, "retry": retry })
+    };
+    let coming = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        for _ in 0..3 {
+            h.submit(json!({})).await;
+        }
+    };
+    let ids = |claimed: ff_core::op::ClaimOutcome| claimed.tasks.iter().map(|task| task.execution_id).collect();
+    let repeat = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        at.must::<Claim>(claim(true)).await
+    };
+    let (first, again, ()) = tokio::join!(h.must::<Claim>(claim(false)), repeat, coming);
+    [ids(first), ids(again)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_repeated_while_it_waits_takes_work_once() {
+    let h = Harness::start().await;
+    let [first, again] = claimed_by_both(&h, &h).await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(first, again);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_repeated_at_another_server_leaves_one_execution_under_its_lease_id() {
+    let h = Harness::start().await;
+    let other = h.second().await;
+    let [first, again] = claimed_by_both(&h, &other).await;
+    assert_eq!((first.len(), again.len()), (1, 1));
+    let active = h.must::<ListExecutions>(json!({ "state": ["active"] })).await.items.len();
+    assert_eq!(active, 1, "{first:?} and {again:?}");
+    other.engine.close().await;
     h.finish().await;
 }

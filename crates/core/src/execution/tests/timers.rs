@@ -116,7 +116,7 @@ fn a_deadline_that_lies_ahead_survives_a_replay() {
     let deadline_at = Some(NOW + 100);
     let mut chosen = Execution::create(NewExecution { deadline_at, ..request() }, NOW).unwrap();
     let mut new = request();
-    new.policy.timeout.execution_deadline_ms = Some(100);
+    Arc::make_mut(&mut new.policy).timeout.execution_deadline_ms = Some(100);
     let mut from_policy = Execution::create(new, NOW).unwrap();
     let mut passed = chosen.clone();
     for (execution, now, replayed) in
@@ -133,7 +133,7 @@ fn a_deadline_that_lies_ahead_survives_a_replay() {
 #[test]
 fn an_attempt_timeout_counts_only_time_under_a_lease() {
     let mut new = request();
-    new.policy.timeout.attempt_timeout_ms = Some(100);
+    Arc::make_mut(&mut new.policy).timeout.attempt_timeout_ms = Some(100);
     let mut execution = Execution::create(new, NOW).unwrap();
     let mut effects = Effects::default();
     let fence = execution.claim(&claim(2), NOW, &mut effects).unwrap().fence;

@@ -1,9 +1,13 @@
 //! Closes a flow that was made step by step.
 
-use ff_core::Result;
+use ff_core::event::Effects;
+use ff_core::execution::Execution;
 use ff_core::op::{CloseFlow, CloseFlowArgs, CloseFlowOutcome};
+use ff_core::{FlowId, Key, PublicState, Result, index, limits};
 
 use crate::caller::Caller;
+use ff_store::{Answer, Query, Scan};
+
 use crate::flow::{end_if_complete, load_flow, save_flow};
 use crate::op::{Handle, Request};
 use crate::services::Services;
@@ -14,11 +18,62 @@ impl Handle<CloseFlow> for Services {
         self.transactor.check_flow_id(&args.flow_id)?;
         self.transactor.check_lanes_of_members(caller, &args.flow_id).await?;
         let partition = args.flow_id.partition();
+        self.skip_members_short_of_edges(caller, &args.flow_id).await?;
         let identity = self.transactor.identity::<CloseFlow>(caller, &args, None);
         let changed =
             self.transactor.transact_once(partition, identity, &Request::<CloseFlow> { caller, args: &args }).await?;
         let (flow, counts) = self.settled_flow(caller, &args.flow_id).await?;
         Ok(CloseFlowOutcome { changed, state: flow.state(&counts) })
+    }
+}
+
+impl Services {
+    /// Skips the members that wait for more successes than there are edges which lead to them: a closed flow gets no
+    /// further ones. A close that is cut short here has closed nothing, and its repeat goes on.
+    async fn skip_members_short_of_edges(&self, caller: &Caller, flow: &FlowId) -> Result<()> {
+        let mut after = None;
+        loop {
+            let verb = SkipShortOfEdges { caller, flow, after: after.as_ref() };
+            after = self.transactor.transact(flow.partition(), self.transactor.fresh_command(), &verb).await?;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Skips some of these members. Returns where to go on.
+struct SkipShortOfEdges<'a> {
+    caller: &'a Caller,
+    flow: &'a FlowId,
+    after: Option<&'a (i64, Key)>,
+}
+
+impl Command for SkipShortOfEdges<'_> {
+    type Outcome = Option<(i64, Key)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+        let flow = load_flow(tx, self.caller, self.flow).await?;
+        if !flow.stays_open || flow.is_terminal() {
+            return Ok(None);
+        }
+        let limit = tx.transactor.chunk(limits::RESOLVE_CHUNK);
+        let waiting = index::member(flow.id.uuid, PublicState::WaitingChildren);
+        let mut scan = Scan::first(waiting, limit).with_documents();
+        scan.after = self.after.cloned();
+        let page = tx.read(vec![Query::Scan(scan)]).await?.into_iter().find_map(Answer::into_scan).unwrap_or_default();
+        let next = page.entries.last().filter(|_| page.entries.len() == limit);
+        let next = next.map(|last| (last.score, last.member.clone()));
+        for entry in page.entries {
+            let Some(loaded) = tx.adopt::<Execution>(entry.member, entry.document)? else { continue };
+            let mut member = loaded.document;
+            if member.lacks_edges() {
+                let mut effects = Effects::default();
+                member.skip("the flow was closed with too few dependencies for its quorum", tx.now, &mut effects)?;
+                tx.save_execution(&member, effects);
+            }
+        }
+        Ok(next)
     }
 }
 

@@ -122,17 +122,18 @@ impl Command for Request<'_, ApplyDependencyToChild> {
             .ok_or_else(|| Error::of(Code::EdgeNotFound).with("edge_id", args.edge_id))?;
         let mut child = load_member(tx, &flow, &edge.downstream).await?;
         self.caller.check_lane(&child.lane)?;
-        let unsatisfied = |join: &Option<Join>| join.as_ref().map_or(0, Join::unsatisfied);
+        let unsatisfied = |child: &Execution| child.join.as_deref().map_or(0, Join::unsatisfied);
         if edge.state != EdgeState::Staged {
-            return Ok(ApplyDependencyToChildOutcome::AlreadyApplied { unsatisfied_count: unsatisfied(&child.join) });
+            return Ok(ApplyDependencyToChildOutcome::AlreadyApplied { unsatisfied_count: unsatisfied(&child) });
         }
         flow.check_graph(args.expected_graph_revision)?;
         tx.pin(&ff_core::Flow::key_of(&flow.id));
         let upstream = load_member(tx, &flow, &edge.upstream).await?;
         let mut effects = Effects::default();
         child.add_dependency(args.join.as_ref(), tx.now)?;
+        child.expect_further_edges(flow.stays_open);
         let edge = connect(tx, edge, &upstream, &mut child, &mut effects)?;
-        let unsatisfied_count = unsatisfied(&child.join);
+        let unsatisfied_count = unsatisfied(&child);
         tx.save(&edge);
         tx.save_execution(&child, effects);
         let fresh = if edge.state == EdgeState::Pending { vec![edge.upstream] } else { Vec::new() };

@@ -214,7 +214,7 @@ fn node(member: &Execution) -> GraphNode {
         node: some_text(&member.node),
         kind: member.kind.clone(),
         public_state: member.public_state(),
-        join: member.join.as_ref().map_or_else(without_upstreams, join),
+        join: member.join.as_deref().map_or_else(without_upstreams, join),
         attempt: member.attempt.as_ref().map(|attempt| attempt.index),
         created_at: member.created_at,
         started_at: some_instant(member.started_at),

@@ -202,6 +202,7 @@ impl CreateMember<'_> {
             // Whether the join is decided is asked only once it knows all its edges.
             ended.push((edge, upstream));
         }
+        child.expect_further_edges(flow.stays_open);
         for (edge, upstream) in ended {
             let edge = connect(tx, edge, &upstream, child, effects)?;
             tx.create(&edge);
