@@ -581,8 +581,7 @@ pub(crate) fn signal_entry(wait: &Wait, id: SignalId, payload: Option<Blob>, con
 
 /// The entry of a wait for a child that has just ended.
 pub(crate) fn child_entry(wait: &Wait, child: &Execution) -> StepEntry {
-    let reason = child.failure.as_ref().map(|failure| failure.reason.as_str()).unwrap_or_default();
     let outcome = child.state.terminal_outcome;
     debug_assert!(outcome != TerminalOutcome::None, "only an ended child wakes its parent");
-    wait.child_ended(outcome, reason)
+    wait.child_ended(outcome, child.end_reason())
 }

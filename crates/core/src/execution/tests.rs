@@ -695,3 +695,13 @@ fn an_initial_claim_that_was_returned_never_started() {
     execution.check().unwrap();
     assert!(execution.has_started() && claimed.fence.attempt < again.fence.attempt);
 }
+
+#[test]
+fn an_execution_that_was_cancelled_after_a_failed_attempt_ended_for_the_reason_of_its_cancellation() {
+    let mut effects = Effects::default();
+    let (mut execution, fence) = claimed(1);
+    execution.fail(&fence, failure(0), NOW + 10, &mut effects).unwrap();
+    assert_ne!(execution.end_reason(), "no longer wanted");
+    execution.cancel(CancelSource::Operator, "no longer wanted", NOW + 20, &mut effects).unwrap();
+    assert_eq!(execution.end_reason(), "no longer wanted");
+}

@@ -380,5 +380,5 @@ async fn signalled(tx: &mut Tx<'_>, wait: &Wait, id: &ff_core::SignalId) -> Resu
 async fn failure_of(tx: &mut Tx<'_>, child: Option<&ExecutionId>, outcome: TerminalOutcome) -> Result<String> {
     let Some(child) = child.filter(|_| outcome != TerminalOutcome::Success) else { return Ok(String::new()) };
     let found = tx.load::<Execution>(Execution::key_of(child)).await?;
-    Ok(found.and_then(|found| found.document.failure).map(|failure| failure.reason).unwrap_or_default())
+    Ok(found.map(|found| found.document.end_reason().to_owned()).unwrap_or_default())
 }
