@@ -265,7 +265,7 @@ async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
     let second = h.claim().await.unwrap();
     complete(&h, &second).await;
     h.pass(100).await;
-    assert_eq!(documents(&h), (0, 0), "nobody holds the key");
+    assert_eq!(documents(&h), (1, 0), "nobody holds the key, and its document says where it is waited for");
     h.pass(5_000).await;
     let asked = calls.load(Ordering::SeqCst);
     assert!(asked < 40, "asked {asked} times in five seconds");
