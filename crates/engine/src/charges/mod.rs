@@ -403,7 +403,7 @@ pub(crate) fn save_budget(
     budget: &mut Budget,
 ) -> Option<BudgetChange> {
     budget.answer_if_room();
-    if budget.opened_since(before) {
+    if budget.opened_since(before) && !budget.parked_in.is_empty() {
         tx.hint(Item::gate(namespace, Gate::Budget(&budget.name)));
     }
     if budget == before {

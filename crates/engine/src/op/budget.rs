@@ -44,7 +44,7 @@ impl Handle<CreateBudget> for Services {
         if created.is_none() {
             return Ok(CreateBudgetOutcome::AlreadyExists);
         }
-        self.scheduler.look_at_gate(&namespace, Gate::Budget(&args.name)).await;
+        self.scheduler.look_at_new_gate(&namespace, Gate::Budget(&args.name)).await;
         Ok(CreateBudgetOutcome::Created)
     }
 }
@@ -65,8 +65,6 @@ impl Command for DefineBudget<'_> {
             Defined::Created(mut budget) => {
                 self.check_tree(tx).await?;
                 budget.incarnation = tx.transactor.env().random();
-                // What waits for the name since before may wait anywhere.
-                budget.parked_in.anywhere = true;
                 tx.hint(Item::gate(name.0, Gate::Budget(name.1)));
                 tx.save(&budget);
                 Ok(Some(budget.release_count()))

@@ -33,7 +33,7 @@ impl Handle<CreateQuota> for Services {
         if let Err(error) = self.scheduler.recount_quota(partition, &key).await {
             tracing::warn!(quota = args.name, %error, "a new quota cannot be recounted; the reconciler will");
         }
-        self.scheduler.look_at_gate(&namespace, Gate::Quota(&args.name)).await;
+        self.scheduler.look_at_new_gate(&namespace, Gate::Quota(&args.name)).await;
         Ok(CreateQuotaOutcome::Created)
     }
 }
@@ -56,8 +56,6 @@ impl Command for DefineQuota<'_> {
                 // A quota that was deleted while its claims ran left their slots, which still count.
                 let slots = tx.count(index::slots(name.0, name.1)).await?;
                 quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
-                // What waits for the name since before may wait anywhere.
-                quota.parked_in.anywhere = true;
                 tx.hint(Item::gate(name.0, Gate::Quota(name.1)));
                 tx.save(&quota);
                 Ok(Some(quota.release_count(tx.now)))

@@ -29,6 +29,9 @@ const RECHECK_GATE_MS: i64 = 500;
 /// Each time that the room is still unused, twice as many are let in, up to this power of two.
 const DOUBLINGS_MAX: u32 = 16;
 
+/// Executions for which a gate keeps room. Beyond that a gate is so wide that it does not matter.
+const KEPT_MAX: usize = 4_096;
+
 /// The gates that this engine looks at.
 #[derive(Default)]
 pub(super) struct GateLooks(Mutex<Looks>);
@@ -106,7 +109,8 @@ impl GateLooks {
     /// Room is kept for these executions until an instant.
     pub(super) fn keep_room(&self, gate: &Name, executions: impl Iterator<Item = Key>, until: i64) {
         let mut looks = self.lock();
-        for execution in executions {
+        let kept = looks.gates.get(gate).map_or(0, |looking| looking.let_in.len());
+        for execution in executions.take(KEPT_MAX.saturating_sub(kept)) {
             looks.let_in_at.insert(execution.clone(), gate.clone());
             looks.gates.entry(gate.clone()).or_default().let_in.insert(execution, until);
         }
@@ -284,26 +288,48 @@ impl Scheduler {
         self.transactor.transact(home, self.transactor.fresh_command(), &ViewGate { namespace, gate }).await
     }
 
-    /// Takes partitions in which nothing waits any more off the list of a gate, when they are half of it. Returns whether
-    /// nothing is listed then.
+    /// Takes partitions in which nothing waits off the list of a gate, when they are half of it. Returns whether nothing is
+    /// listed then.
     ///
-    /// An execution that was parked there between the look and this commit found its partition listed and wrote nothing. So
-    /// they are looked into once more, and listed again where something waits.
+    /// A partition from which the last execution was just let in stays: others are often parked there soon, and find it
+    /// listed. But estimates that are waited with are forgotten with the last partition, so that those that do not fit
+    /// after all are not let in for the sake of a smaller one that has gone.
     async fn take_off_list(&self, name: &Name, gate: Gate<'_>, view: &GateView, looked: &LetIn) -> Result<bool> {
-        let emptied = &looked.emptied;
-        if emptied.len() * 2 < view.places.len() {
+        let forgets_estimates = !view.awaited.is_empty() && !looked.is_left;
+        let emptied = if forgets_estimates { looked.emptied.as_slice() } else { &[] };
+        let empty = [looked.empty.as_slice(), emptied].concat();
+        if empty.len() * 2 < view.places.len() {
             return Ok(false);
         }
+        if empty.is_empty() {
+            return Ok(true);
+        }
         let (home, document) = place_of(&self.transactor, &name.0, gate);
-        if !emptied.is_empty() {
-            let verb = TakeOffList { namespace: &name.0, gate, emptied, awaited: &view.awaited };
-            self.transactor.transact_in_turn(home, document, &verb).await?;
-        }
-        let again = self.where_waiting(name, emptied).await;
+        let verb = TakeOffList { namespace: &name.0, gate, empty: &empty, awaited: &view.awaited };
+        self.transactor.transact_in_turn(home, document, &verb).await?;
+        // An execution that was parked between the look and this commit found its partition listed and wrote nothing.
+        let again = self.where_waiting(name, &empty).await;
+        let is_all = again.is_empty() && empty.len() == view.places.len();
         if !again.is_empty() {
-            self.list_parked(&name.0, gate, Note::of(again.clone())).await?;
+            self.list_parked(&name.0, gate, Note::of(again)).await?;
         }
-        Ok(again.is_empty() && emptied.len() == view.places.len())
+        Ok(is_all)
+    }
+
+    /// Looks everywhere for what waits for a gate that was just created, because it could not list anything before.
+    pub(crate) async fn look_at_new_gate(&self, namespace: &str, gate: Gate<'_>) {
+        let all: Vec<Partition> = self.transactor.flow_partitions().collect();
+        let waiting = self.where_waiting(&(namespace.to_owned(), gate.to_string()), &all).await;
+        let listed = match waiting.is_empty() {
+            true => Ok(false),
+            false => self.list_parked(namespace, gate, Note::of(waiting)).await,
+        };
+        if let Err(error) = listed
+            && let Some(suppressed) = self.transactor.may_log("what waits for a new gate cannot be listed")
+        {
+            tracing::warn!(%gate, %error, suppressed, "what waits for a new gate cannot be listed; it looks within 30 s");
+        }
+        self.look_at_gate(namespace, gate).await;
     }
 }
 
@@ -324,7 +350,7 @@ impl Command for ViewGate<'_> {
 struct TakeOffList<'a> {
     namespace: &'a str,
     gate: Gate<'a>,
-    emptied: &'a [Partition],
+    empty: &'a [Partition],
     /// The estimates that were waited with when the gate was looked at.
     awaited: &'a Amounts,
 }
@@ -334,7 +360,7 @@ impl Command for TakeOffList<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(mut document) = GateDocument::load(tx, self.namespace, self.gate).await? else { return Ok(()) };
-        if document.parked().forget(self.emptied, tx.transactor.partitions()) {
+        if document.parked().forget(self.empty, tx.transactor.partitions()) {
             document.forget_awaited(self.awaited);
             document.save(tx);
         }

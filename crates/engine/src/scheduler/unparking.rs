@@ -137,12 +137,15 @@ impl Waiting {
 /// What a look at partitions left behind.
 #[derive(Debug, Default)]
 pub(super) struct LetIn {
-    /// Nothing waits there any more.
+    /// Nothing waited there.
+    pub(super) empty: Vec<Partition>,
+    /// All that waited there was let in.
     pub(super) emptied: Vec<Partition>,
     /// These did not answer.
     pub(super) silent: Vec<Partition>,
     /// Something waits elsewhere.
     pub(super) is_left: bool,
+    let_in_from: BTreeSet<Partition>,
 }
 
 impl Scheduler {
@@ -177,12 +180,17 @@ impl Scheduler {
             left = left.saturating_sub(used as u64);
             // Where nothing was found there is nothing to come back for, whatever the names of indexes said before.
             for place in std::mem::take(&mut places) {
-                match () {
-                    () if waiting.unread.contains(&place) => looked.silent.push(place),
-                    () if chosen.is_empty() || !waiting.is_left_in(place) => looked.emptied.push(place),
-                    () => places.push(place),
+                if waiting.unread.contains(&place) {
+                    looked.silent.push(place);
+                } else if !chosen.is_empty() && waiting.is_left_in(place) {
+                    places.push(place);
+                } else if looked.let_in_from.contains(&place) || chosen.iter().any(|(_, head)| head.place == place) {
+                    looked.emptied.push(place);
+                } else {
+                    looked.empty.push(place);
                 }
             }
+            looked.let_in_from.extend(chosen.iter().map(|(_, head)| head.place));
         }
         looked.is_left = !places.is_empty();
         looked
