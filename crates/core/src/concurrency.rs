@@ -22,7 +22,8 @@ document! {
         /// How many slot documents there are.
         "u" in_use: u32,
         /// How many were given back so far, counted from the instant at which the document was made: a document that was
-        /// made anew never shows a number that its predecessor showed.
+        /// made anew never shows a number that its predecessor showed. Earlier versions see by it whether more may run than
+        /// they let in.
         "g" given_back: i64,
         /// Where executions wait for it, by the limit under which they do.
         "p" parked_under: BTreeMap<u32, Parked>,

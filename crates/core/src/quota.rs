@@ -130,7 +130,7 @@ document! {
         "a" recent: Blob,
         /// How many slot documents there are.
         "u" in_use: u32,
-        /// How many were given back so far: a walk that wakes parked work sees whether more may run meanwhile.
+        /// How many were given back so far. Earlier versions see by it whether more may run than they let in.
         "g" given_back: u64,
         /// Where executions wait for it.
         "p" parked_in: Parked,

@@ -19,7 +19,7 @@ pub(crate) enum GateDocument {
 }
 
 /// What a look at a gate sees of its document.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct GateView {
     /// Where executions may wait.
     pub(crate) places: Vec<Partition>,

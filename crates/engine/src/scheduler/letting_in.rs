@@ -135,9 +135,13 @@ impl GateLooks {
         let mut looks = self.lock();
         let Looks { gates, let_in_at } = &mut *looks;
         let Some(looking) = gates.get_mut(gate) else { return count };
-        for (execution, _) in looking.let_in.extract_if(.., |_, until| *until <= now_ms) {
-            let_in_at.remove(&execution);
-        }
+        looking.let_in.retain(|execution, until| {
+            let kept = *until > now_ms;
+            if !kept {
+                let_in_at.remove(execution);
+            }
+            kept
+        });
         let count = count.saturating_sub(looking.let_in.len() as u64);
         looking.is_all_kept = count == 0;
         count
@@ -365,5 +369,58 @@ impl Command for TakeOffList<'_> {
             document.save(tx);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Name {
+        ("n".to_owned(), "q:a".to_owned())
+    }
+
+    fn keys(numbers: std::ops::Range<u8>) -> impl Iterator<Item = Key> {
+        numbers.map(|number| Key::from_bytes([number]))
+    }
+
+    #[test]
+    fn looks_end_only_if_nothing_happened_since_the_last_one_began() {
+        let looks = GateLooks::default();
+        assert!(looks.wake(&gate(), None) && !looks.wake(&gate(), None), "one task looks");
+        looks.begin(&gate());
+        looks.wake_all();
+        assert!(!looks.end_unless_woken(&gate()));
+        let (wakes, _) = looks.begin(&gate());
+        assert!(futures_util::FutureExt::now_or_never(wakes.notified()).is_none(), "that wake-up was seen to");
+        assert!(looks.end_unless_woken(&gate()) && looks.wake(&gate(), None));
+    }
+
+    #[test]
+    fn room_is_kept_for_those_that_were_let_in_until_they_are_tried_or_time_is_up() {
+        let looks = GateLooks::default();
+        looks.wake(&gate(), None);
+        looks.begin(&gate());
+        looks.keep_room(&gate(), keys(0..3), 500);
+        assert_eq!(looks.without_kept(&gate(), 5, 0), 2);
+        looks.forget(&Key::from_bytes([0]));
+        assert!(looks.end_unless_woken(&gate()) && looks.lock().let_in_at.is_empty());
+        looks.wake(&gate(), None);
+        looks.begin(&gate());
+        looks.keep_room(&gate(), keys(0..3), 500);
+        assert_eq!(looks.without_kept(&gate(), 3, 499), 0);
+        looks.forget(&Key::from_bytes([0]));
+        assert!(!looks.end_unless_woken(&gate()), "there may be room that was counted twice");
+        assert_eq!(looks.without_kept(&gate(), 3, 500), 3);
+    }
+
+    #[test]
+    fn twice_as_many_are_let_in_each_time_that_their_room_is_unused() {
+        let mut course = Course::default();
+        assert_eq!([course.times(2), course.times(2)], [2, 2], "whatever wakes it");
+        course.by_time = true;
+        assert_eq!([0; 3].map(|_| course.times(2)), [2, 4, 8]);
+        assert_eq!([0; 3].map(|_| course.after_failure()), [500, 1_000, 2_000]);
+        assert_eq!((0..20).map(|_| course.after_failure()).max(), Some(limits::BLOCKED_RECHECK_MS));
     }
 }

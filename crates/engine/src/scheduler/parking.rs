@@ -183,18 +183,18 @@ impl Command for ListParked<'_> {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let Some(mut document) = GateDocument::load(tx, self.namespace, self.gate).await? else { return Ok(false) };
-        let mut news = false;
-        for place in &self.note.places {
-            news |= document.parked().add(place.number);
-        }
         let before = document.view(tx.now, tx.transactor.partitions());
+        for place in &self.note.places {
+            document.parked().add(place.number);
+        }
         // A gate with room for others may have none for this estimate, and waking those others would gain nothing.
         let awaits = document.await_room(&self.note.estimate);
         let view = document.view(tx.now, tx.transactor.partitions());
-        if news || view.awaited != before.awaited {
+        let opens_soon = view.opens_in_ms.is_some_and(|ms| ms < limits::BLOCKED_RECHECK_MS);
+        let may_let_in = opens_soon || (view.room > 0 && !awaits);
+        if view != before {
             document.save(tx);
         }
-        let opens_soon = view.opens_in_ms.is_some_and(|ms| ms < limits::BLOCKED_RECHECK_MS);
-        Ok(opens_soon || (view.room > 0 && !awaits))
+        Ok(may_let_in)
     }
 }
