@@ -239,16 +239,19 @@ impl Scheduler {
             let (wakes, callers) = looks.begin(&name);
             let again_in_ms = self.look(&name, gate, &mut course).await;
             drop(callers);
-            if self.transactor.refuse_if_closing().is_err() {
-                return;
-            }
+            let closes = || self.transactor.refuse_if_closing().is_err();
             course.by_time = match again_in_ms {
-                Some(ms) => env::within(self.transactor.env_handle(), ms, wakes.notified()).await.is_none(),
-                None => {
+                Some(ms) if !closes() => {
+                    env::within(self.transactor.env_handle(), ms, wakes.notified()).await.is_none()
+                }
+                _ => {
                     unfinished.ended = looks.end_unless_woken(&name);
                     false
                 }
             };
+            if closes() {
+                return;
+            }
         }
     }
 
