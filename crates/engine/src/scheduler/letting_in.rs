@@ -29,7 +29,7 @@ const RECHECK_GATE_MS: i64 = 500;
 /// Each time that the room is still unused, twice as many are let in, up to this power of two.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// Executions for which a gate keeps room. Beyond that a gate is so wide that it does not matter.
+/// Executions for which gates keep room. Where more are let in, gates are so wide that it does not matter.
 const KEPT_MAX: usize = 4_096;
 
 /// The gates that this engine looks at.
@@ -39,8 +39,9 @@ pub(super) struct GateLooks(Mutex<Looks>);
 #[derive(Default)]
 struct Looks {
     gates: BTreeMap<Name, Looking>,
-    /// The gates of the executions that were let in lately.
-    let_in_at: BTreeMap<Key, Name>,
+    /// The executions that were let in and that no claim of this engine has tried since: their gates, and until when these
+    /// keep room for them.
+    let_in: BTreeMap<Key, (Name, i64)>,
 }
 
 /// A gate that is looked at.
@@ -51,9 +52,6 @@ struct Looking {
     wakes: Arc<Notify>,
     /// The callers that wait for the end of the next look.
     callers: Vec<oneshot::Sender<()>>,
-    /// The executions that were let in and that no claim of this engine has tried since, and until when room is kept for
-    /// them.
-    let_in: BTreeMap<Key, i64>,
     /// The last look let in nothing because all room was kept for others.
     is_all_kept: bool,
 }
@@ -101,59 +99,39 @@ impl GateLooks {
         let mut looks = self.lock();
         let ends = looks.gates.get(gate).is_none_or(|looking| !looking.woken);
         if ends {
-            looks.end(gate);
+            looks.gates.remove(gate);
         }
         ends
     }
 
     /// Room is kept for these executions until an instant.
     pub(super) fn keep_room(&self, gate: &Name, executions: impl Iterator<Item = Key>, until: i64) {
-        let mut looks = self.lock();
-        let kept = looks.gates.get(gate).map_or(0, |looking| looking.let_in.len());
-        for execution in executions.take(KEPT_MAX.saturating_sub(kept)) {
-            looks.let_in_at.insert(execution.clone(), gate.clone());
-            looks.gates.entry(gate.clone()).or_default().let_in.insert(execution, until);
-        }
+        let let_in = &mut self.lock().let_in;
+        let kept = executions.take(KEPT_MAX.saturating_sub(let_in.len()));
+        let_in.extend(kept.map(|execution| (execution, (gate.clone(), until))));
     }
 
     /// No room is kept for an execution: its gates were asked, or it was not let in after all.
     pub(super) fn forget(&self, execution: &Key) {
         let mut looks = self.lock();
-        if let Some(gate) = looks.let_in_at.remove(execution)
-            && let Some(looking) = looks.gates.get_mut(&gate)
+        // The room may have been taken before the execution is forgotten here, and was then counted twice.
+        if let Some((gate, _)) = looks.let_in.remove(execution)
+            && let Some(looking) = looks.gates.get_mut(&gate).filter(|looking| looking.is_all_kept)
         {
-            looking.let_in.remove(execution);
-            // The room may have been taken before the execution was forgotten here, and was then counted twice.
-            if looking.is_all_kept {
-                looking.wake();
-            }
+            looking.wake();
         }
     }
 
     /// How many of so many have room that is not kept for others.
     fn without_kept(&self, gate: &Name, count: u64, now_ms: i64) -> u64 {
         let mut looks = self.lock();
-        let Looks { gates, let_in_at } = &mut *looks;
-        let Some(looking) = gates.get_mut(gate) else { return count };
-        looking.let_in.retain(|execution, until| {
-            let kept = *until > now_ms;
-            if !kept {
-                let_in_at.remove(execution);
-            }
-            kept
-        });
-        let count = count.saturating_sub(looking.let_in.len() as u64);
-        looking.is_all_kept = count == 0;
-        count
-    }
-}
-
-impl Looks {
-    fn end(&mut self, gate: &Name) {
-        let ended = self.gates.remove(gate).unwrap_or_default();
-        for execution in ended.let_in.keys() {
-            self.let_in_at.remove(execution);
+        looks.let_in.retain(|_, (_, until)| *until > now_ms);
+        let kept = looks.let_in.values().filter(|(at, _)| at == gate).count();
+        let count = count.saturating_sub(kept as u64);
+        if let Some(looking) = looks.gates.get_mut(gate) {
+            looking.is_all_kept = count == 0;
         }
+        count
     }
 }
 
@@ -167,7 +145,7 @@ struct Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.looks.lock().end(self.gate);
+            self.looks.lock().gates.remove(self.gate);
         }
     }
 }
@@ -407,14 +385,14 @@ mod tests {
         looks.keep_room(&gate(), keys(0..3), 500);
         assert_eq!(looks.without_kept(&gate(), 5, 0), 2);
         looks.forget(&Key::from_bytes([0]));
-        assert!(looks.end_unless_woken(&gate()) && looks.lock().let_in_at.is_empty());
-        looks.wake(&gate(), None);
+        let other = ("n".to_owned(), "q:b".to_owned());
+        assert_eq!((looks.without_kept(&gate(), 5, 499), looks.without_kept(&other, 5, 499)), (3, 5));
+        assert!(looks.end_unless_woken(&gate()) && looks.wake(&gate(), None));
         looks.begin(&gate());
-        looks.keep_room(&gate(), keys(0..3), 500);
-        assert_eq!(looks.without_kept(&gate(), 3, 499), 0);
-        looks.forget(&Key::from_bytes([0]));
+        assert_eq!(looks.without_kept(&gate(), 2, 499), 0);
+        looks.forget(&Key::from_bytes([1]));
         assert!(!looks.end_unless_woken(&gate()), "there may be room that was counted twice");
-        assert_eq!(looks.without_kept(&gate(), 3, 500), 3);
+        assert_eq!((looks.without_kept(&gate(), 2, 500), looks.lock().let_in.len()), (2, 0));
     }
 
     #[test]
