@@ -22,7 +22,8 @@ document! {
         /// How many slot documents there are.
         "u" in_use: u32,
         /// How many were given back so far, counted from the instant at which the document was made: a document that was
-        /// made anew never shows a number that its predecessor showed.
+        /// made anew never shows a number that its predecessor showed. Earlier versions see by it whether more may run than
+        /// they let in.
         "g" given_back: i64,
         /// Where executions wait for it, by the limit under which they do.
         "p" parked_under: BTreeMap<u32, Parked>,
@@ -113,19 +114,20 @@ impl ConcurrencyKey {
         wrong
     }
 
-    /// Remembers where something waits under a limit; says whether that is news.
-    pub fn park(&mut self, limit: u32, partition: u16, now: i64) -> bool {
-        let news = self.parked_under.entry(limit).or_default().add(partition);
-        if news {
-            self.mark_updated(now);
-        }
-        news
+    /// Where something waits under a limit. A change of it is followed by [`ConcurrencyKey::parking_changed`].
+    pub fn parked_mut(&mut self, limit: u32) -> &mut Parked {
+        self.parked_under.entry(limit).or_default()
     }
 
-    /// Takes the memory of what waits under limits that have room now.
-    pub fn take_parked(&mut self) -> Vec<(u32, Parked)> {
-        let open: Vec<u32> = self.parked_under.keys().copied().filter(|limit| self.room(*limit) > 0).collect();
-        open.into_iter().filter_map(|limit| self.parked_under.remove_entry(&limit)).collect()
+    /// Something waits now, or no longer does.
+    pub fn parking_changed(&mut self, now: i64) {
+        self.mark_updated(now);
+        self.parked_under.retain(|_, parked| !parked.is_empty());
+    }
+
+    /// The limits under which something waits that has room now.
+    pub fn open_limits(&self) -> impl Iterator<Item = u32> {
+        self.parked_under.keys().copied().filter(|limit| self.room(*limit) > 0)
     }
 
     /// Whether no execution holds it and none waits for it.
@@ -167,21 +169,26 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_taken_under_the_limits_that_have_room() {
+    fn what_waits_has_room_under_each_limit_by_itself() {
         let mut key = ConcurrencyKey::new("n", "k", 1_000);
         for number in 0..3 {
             key.take(&request(number, 3), 1_000);
         }
-        assert!(key.park(1, 7, 1_000) && key.park(3, 8, 1_000) && !key.park(3, 8, 1_000));
-        assert!(key.take_parked().is_empty());
+        for (limit, place) in [(1, 7), (3, 8)] {
+            assert!(key.parked_mut(limit).add(place) && !key.parked_mut(limit).add(place));
+        }
+        assert_eq!(key.open_limits().count(), 0);
         key.release(1_001);
-        let taken: Vec<u32> = key.take_parked().into_iter().map(|(limit, _)| limit).collect();
-        assert_eq!((taken, key.is_idle(), key.idle_at()), (vec![3], false, None));
+        assert_eq!((key.open_limits().collect::<Vec<_>>(), key.idle_at()), (vec![3], None));
         key.release(1_002);
         key.release(1_003);
-        assert_eq!(key.take_parked().len(), 1);
+        assert_eq!((key.open_limits().count(), key.is_idle()), (2, false));
+        for limit in [1, 3] {
+            *key.parked_mut(limit) = Parked::default();
+        }
+        key.parking_changed(1_004);
         assert!(key.is_idle());
-        assert_eq!(key.index_entries(0), [Due::Timer.entry(&key.key(), 1_003 + limits::CONCURRENCY_IDLE_MS)]);
+        assert_eq!(key.index_entries(0), [Due::Timer.entry(&key.key(), 1_004 + limits::CONCURRENCY_IDLE_MS)]);
         assert_eq!(ConcurrencyKey::decode(&key.encode()).unwrap(), key);
     }
 

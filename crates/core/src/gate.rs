@@ -125,15 +125,20 @@ impl Parked {
         true
     }
 
-    /// Forgets a partition in which nothing is parked any more; says whether that is news.
-    pub fn remove(&mut self, partition: u16) -> bool {
-        self.partitions.remove(&partition)
-    }
-
-    /// Forgets everything, after every partition was looked at.
-    pub fn clear(&mut self) {
-        self.partitions.clear();
-        self.anywhere = false;
+    /// Forgets partitions in which nothing is parked any more; says whether that is news. Where there were too many to
+    /// name, those that are left are named as soon as they are few enough.
+    pub fn forget(&mut self, emptied: &[Partition], config: &PartitionConfig) -> bool {
+        let before = self.clone();
+        if self.anywhere {
+            let left = self.places(config).into_iter().filter(|place| !emptied.contains(place));
+            let left: BTreeSet<u16> = left.map(|place| place.number).collect();
+            if left.len() <= limits::PARKED_PARTITIONS_MAX {
+                *self = Self { partitions: left, ..Self::default() };
+            }
+        } else {
+            self.partitions.retain(|number| !emptied.contains(&Partition::flow(*number)));
+        }
+        *self != before
     }
 
     /// Whether nothing is parked anywhere.
@@ -191,14 +196,19 @@ mod tests {
         assert_eq!((parked.places(&config).len(), parked.anywhere), (limits::PARKED_PARTITIONS_MAX, false));
         assert!(parked.add(most) && parked.anywhere && !parked.is_empty());
         assert_eq!(parked.places(&config), (0..256).map(Partition::flow).collect::<Vec<_>>());
-        parked.clear();
-        assert_eq!(parked, Parked::default());
     }
 
     #[test]
-    fn a_partition_that_was_emptied_is_forgotten() {
+    fn partitions_that_were_emptied_are_forgotten_and_a_few_that_are_left_are_named() {
+        let config = PartitionConfig { flow: 256, budget: 3, quota: 3 };
         let mut parked = Parked::default();
         parked.add(7);
-        assert!(parked.remove(7) && !parked.remove(7) && parked.is_empty());
+        let seven = [Partition::flow(7)];
+        assert!(parked.forget(&seven, &config) && !parked.forget(&seven, &config) && parked.is_empty());
+        parked.anywhere = true;
+        assert!(!parked.forget(&seven, &config), "255 are too many to name");
+        let most: Vec<Partition> = (2..256).map(Partition::flow).collect();
+        assert!(parked.forget(&most, &config) && !parked.anywhere);
+        assert_eq!(parked.places(&config), [Partition::flow(0), Partition::flow(1)]);
     }
 }

@@ -130,7 +130,7 @@ document! {
         "a" recent: Blob,
         /// How many slot documents there are.
         "u" in_use: u32,
-        /// How many were given back so far: a walk that wakes parked work sees whether more may run meanwhile.
+        /// How many were given back so far. Earlier versions see by it whether more may run than they let in.
         "g" given_back: u64,
         /// Where executions wait for it.
         "p" parked_in: Parked,
@@ -290,11 +290,11 @@ impl QuotaPolicy {
         self.full_until(now.max(self.updated_at)).map(|opens_at| opens_at + jitter)
     }
 
-    /// When the window has room again for work that waited for a slot and would find one; `None` while slots are what is
-    /// missing, when there is room now, or when nothing waits for slots.
+    /// When the window has room again for work that may wait for a slot; `None` when it has room now. Work that waits for
+    /// the window alone has timers of its own.
     pub fn reopens_at(&self, now: i64) -> Option<i64> {
-        let has_slot = self.definition.max_concurrent > self.in_use;
-        has_slot.then(|| self.full_until(now.max(self.updated_at))).flatten()
+        let has_slots = self.definition.max_concurrent != 0;
+        has_slots.then(|| self.full_until(now.max(self.updated_at))).flatten()
     }
 
     /// How many claims it would admit now: parked work beyond that is not worth waking.

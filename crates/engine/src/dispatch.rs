@@ -100,6 +100,17 @@ impl Dispatch {
         }
     }
 
+    /// Looks at the gates that a commit of this engine opened. Other engines leave that to it.
+    fn wake_opened(&self, items: &mut Vec<Item>) {
+        items.retain(|item| match item {
+            Item::Gate(index) => {
+                self.scheduler.gate_opens(index);
+                false
+            }
+            _ => true,
+        });
+    }
+
     fn system_changed(&self, key: &Key) {
         self.system.forget(key);
         match key.kind() {
@@ -131,14 +142,8 @@ impl Listener for Dispatch {
         // Executions that became claimable were offered above, document and all; they need not be announced and read
         // again.
         let mut others = items;
-        others.retain(|item| match item {
-            Item::Ready(..) => false,
-            Item::Gate(index) => {
-                self.scheduler.gate_opens(index);
-                false
-            }
-            _ => true,
-        });
+        others.retain(|item| !matches!(item, Item::Ready(..)));
+        self.wake_opened(&mut others);
         self.act_on(partition, &others);
         if let Some(flow) = flow {
             self.scheduler.flow_created(flow, version);
@@ -164,8 +169,10 @@ impl Listener for Dispatch {
     /// the next sweep.
     fn perhaps_applied(&self, applied: PerhapsApplied<'_>) {
         // It is not known whether other engines were told what is due.
-        let others = applied.items.iter().filter(|item| !matches!(item, Item::Due(_)));
-        self.act_on(applied.partition, &others.cloned().collect::<Vec<_>>());
+        let mut others = applied.items.to_vec();
+        others.retain(|item| !matches!(item, Item::Due(_)));
+        self.wake_opened(&mut others);
+        self.act_on(applied.partition, &others);
         if let Some(at) = applied.due {
             self.transactor.due().note(applied.partition, at);
         }

@@ -72,16 +72,9 @@ impl Budget {
     /// for then.
     pub fn await_room(&mut self, estimate: &Amounts) -> bool {
         let Ok(Some(refusal)) = self.refuses_estimate(estimate) else { return false };
-        self.await_all(&Amounts::from([(refusal.dimension, refusal.requested)]));
+        let least = self.awaited.entry(refusal.dimension).or_insert(refusal.requested);
+        *least = (*least).min(refusal.requested);
         true
-    }
-
-    /// Remembers amounts that executions wait for.
-    pub fn await_all(&mut self, amounts: &Amounts) {
-        for (dimension, wanted) in amounts {
-            let least = self.awaited.entry(dimension.clone()).or_insert(*wanted);
-            *least = (*least).min(*wanted);
-        }
     }
 
     /// The room that one execution takes of a dimension, as far as is known.

@@ -21,7 +21,6 @@ use ff_core::{Code, CommandId, Error, ExecutionId, Key, Result, SlotId, index, l
 use ff_store::Query;
 
 use crate::hint::Item;
-use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 pub(crate) use report::Report;
@@ -82,13 +81,12 @@ impl Call {
     }
 }
 
-/// A budget that a commit changed: its counters for the metrics, and the executions it lets in.
+/// A budget that a commit changed: its counters for the metrics.
 pub(crate) struct BudgetChange {
     pub(crate) name: String,
     pub(crate) spent: Amounts,
     pub(crate) reserved: Amounts,
     pub(crate) refused: u64,
-    pub(crate) opened: Opened,
     /// Events about it are not in the log yet.
     pub(crate) owes_events: bool,
 }
@@ -397,18 +395,15 @@ pub(crate) fn path_counting<'d>(
     path.ok_or_else(|| Error::of(Code::BudgetNotFound).with("budget", &reservation.budget))
 }
 
-/// Writes a budget if it has changed, and lets in what waits for it if that opened it.
+/// Writes a budget if it has changed, and hints that it opened if it did.
 pub(crate) fn save_budget(
     tx: &mut Tx<'_>,
     namespace: &str,
     before: &Budget,
     budget: &mut Budget,
 ) -> Option<BudgetChange> {
-    let mut opened = Opened::default();
     budget.answer_if_room();
-    if budget.opened_since(before) {
-        let count = budget.release_count();
-        opened = Opened::take(budget, count, tx.transactor.partitions());
+    if budget.opened_since(before) && !budget.parked_in.is_empty() {
         tx.hint(Item::gate(namespace, Gate::Budget(&budget.name)));
     }
     if budget == before {
@@ -427,7 +422,6 @@ pub(crate) fn save_budget(
         spent: spent.filter(|(_, spent)| *spent > 0).collect(),
         reserved: budget.definition.dimensions.keys().map(|name| (name.clone(), budget.reserved(name))).collect(),
         refused: budget.refused_count - before.refused_count.min(budget.refused_count),
-        opened,
         owes_events: budget.breaches.owed.len() > before.breaches.owed.len(),
     })
 }

@@ -112,6 +112,7 @@ impl Engine {
     pub fn stop_waits(&self) {
         self.services.transactor.runtime().close(!planted(Bug::StopHangs));
         self.services.scheduler.ready().wake_all();
+        self.services.scheduler.wake_gates();
         self.services.shared.board.wake_all();
         if let Some(clock) = &self.options().test_clock {
             clock.changed();

@@ -24,7 +24,7 @@ use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
 use crate::op::spend::estimate_of;
-use crate::opening::Opened;
+use crate::opening::Kept;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::{cursor, logs};
@@ -41,17 +41,11 @@ impl Handle<CreateBudget> for Services {
         let verb = DefineBudget { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateBudget>(caller, &args, None);
         let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
-        let Some(count) = created else { return Ok(CreateBudgetOutcome::AlreadyExists) };
-        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), self.everywhere(count)).await;
+        if created.is_none() {
+            return Ok(CreateBudgetOutcome::AlreadyExists);
+        }
+        self.scheduler.look_at_new_gate(&namespace, Gate::Budget(&args.name)).await;
         Ok(CreateBudgetOutcome::Created)
-    }
-}
-
-impl Services {
-    /// A gate that did not exist cannot remember where work is parked for it: it may be anywhere.
-    pub(crate) fn everywhere(&self, count: u64) -> Opened {
-        let places = self.transactor.partitions().all().filter(|partition| partition.family == Family::Flow).collect();
-        Opened { places, count, ..Default::default() }
     }
 }
 
@@ -203,8 +197,8 @@ impl Services {
         let partition = self.transactor.partitions().budget_partition(&namespace, name);
         let key = Budget::key_of(&namespace, name);
         let verb = ChangeBudget { namespace: &namespace, name, change };
-        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
-        self.scheduler.release_parked(&namespace, Gate::Budget(name), opened).await;
+        let status = self.transactor.transact_in_turn(partition, key, &verb).await?;
+        self.scheduler.look_at_gate(&namespace, Gate::Budget(name)).await;
         Ok(status)
     }
 }
@@ -216,24 +210,21 @@ struct ChangeBudget<'a> {
 }
 
 impl Command for ChangeBudget<'_> {
-    type Outcome = (BudgetStatus, Opened);
+    type Outcome = BudgetStatus;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<BudgetStatus> {
         let (namespace, name) = (self.namespace, self.name);
         let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         let before = budget.clone();
         (self.change)(&mut budget, tx.now)?;
-        let mut opened = Opened::default();
         if budget.opened_since(&before) {
-            let count = budget.release_count();
-            opened = Opened::take(&mut budget, count, tx.transactor.partitions());
             tx.hint(Item::gate(namespace, Gate::Budget(name)));
         }
         if budget != before {
             tx.save(&budget);
         }
-        Ok((budget.status(tx.now), opened))
+        Ok(budget.status(tx.now))
     }
 }
 
@@ -364,10 +355,10 @@ impl Handle<ResetBudget> for Services {
         let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let verb = Reset { namespace: &namespace, args: &args };
         let identity = self.transactor.identity::<ResetBudget>(caller, &args, args.command_id);
-        let (outcome, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
+        let outcome = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), opened).await;
-        Ok(outcome)
+        self.scheduler.look_at_gate(&namespace, Gate::Budget(&args.name)).await;
+        Ok(outcome.0)
     }
 }
 
@@ -377,7 +368,7 @@ struct Reset<'a> {
 }
 
 impl Command for Reset<'_> {
-    type Outcome = (ResetBudgetOutcome, Opened);
+    type Outcome = Kept<ResetBudgetOutcome>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let (namespace, name) = (self.namespace, &self.args.name);
@@ -385,10 +376,8 @@ impl Command for Reset<'_> {
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         let next_reset_at = budget.reset(tx.now);
         let reset_at = budget.updated_at;
-        let count = budget.release_count();
-        let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
         tx.hint(Item::gate(namespace, Gate::Budget(name)));
         tx.save(&budget);
-        Ok((ResetBudgetOutcome { reset_at, next_reset_at }, opened))
+        Ok(Kept::of(ResetBudgetOutcome { reset_at, next_reset_at }))
     }
 }

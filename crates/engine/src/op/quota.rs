@@ -15,7 +15,6 @@ use crate::cursor;
 use crate::hint::Item;
 use crate::named_documents::{RemoveNamed, no_such, page};
 use crate::op::Handle;
-use crate::opening::Opened;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
@@ -26,13 +25,15 @@ impl Handle<CreateQuota> for Services {
         let verb = DefineQuota { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
         let created = self.transactor.transact_once_by_name(partition, identity, &verb).await?;
-        let Some(count) = created else { return Ok(CreateQuotaOutcome::AlreadyExists) };
+        if created.is_none() {
+            return Ok(CreateQuotaOutcome::AlreadyExists);
+        }
         // A slot that was given back while the quota was made was counted, and nothing takes it off again.
         let key = QuotaPolicy::key_of(&namespace, &args.name);
         if let Err(error) = self.scheduler.recount_quota(partition, &key).await {
             tracing::warn!(quota = args.name, %error, "a new quota cannot be recounted; the reconciler will");
         }
-        self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), self.everywhere(count)).await;
+        self.scheduler.look_at_new_gate(&namespace, Gate::Quota(&args.name)).await;
         Ok(CreateQuotaOutcome::Created)
     }
 }
@@ -55,9 +56,6 @@ impl Command for DefineQuota<'_> {
                 // A quota that was deleted while its claims ran left their slots, which still count.
                 let slots = tx.count(index::slots(name.0, name.1)).await?;
                 quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
-                // What waits for the name since before may wait anywhere. If nothing of it can run now, the next slot that
-                // is given back must find it.
-                quota.parked_in.anywhere = quota.release_count(tx.now) == 0;
                 tx.hint(Item::gate(name.0, Gate::Quota(name.1)));
                 tx.save(&quota);
                 Ok(Some(quota.release_count(tx.now)))
@@ -99,8 +97,8 @@ impl Handle<UpdateQuota> for Services {
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = QuotaPolicy::key_of(&namespace, &args.name);
         let verb = ChangeQuota { namespace: &namespace, args: &args };
-        let (status, opened) = self.transactor.transact_in_turn(partition, key, &verb).await?;
-        self.scheduler.release_parked(&namespace, Gate::Quota(&args.name), opened).await;
+        let status = self.transactor.transact_in_turn(partition, key, &verb).await?;
+        self.scheduler.look_at_gate(&namespace, Gate::Quota(&args.name)).await;
         Ok(status)
     }
 }
@@ -111,24 +109,21 @@ struct ChangeQuota<'a> {
 }
 
 impl Command for ChangeQuota<'_> {
-    type Outcome = (QuotaStatus, Opened);
+    type Outcome = QuotaStatus;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<QuotaStatus> {
         let (namespace, name) = (self.namespace, &self.args.name);
         let loaded = tx.load::<QuotaPolicy>(QuotaPolicy::key_of(namespace, name)).await?;
         let mut quota = loaded.ok_or_else(|| no_such(Code::QuotaNotFound, name))?.document;
         let before = quota.clone();
         quota.update(&self.args.change(), tx.now)?;
-        let mut opened = Opened::later(&mut quota, tx.now);
         if quota.release_count(tx.now) > before.release_count(tx.now) {
-            let count = quota.release_count(tx.now);
-            opened = Opened::take(&mut quota, count, tx.transactor.partitions());
             tx.hint(Item::gate(namespace, Gate::Quota(name)));
         }
         if quota != before {
             tx.save(&quota);
         }
-        Ok((quota.status(tx.now), opened))
+        Ok(quota.status(tx.now))
     }
 }
 

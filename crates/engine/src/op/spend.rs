@@ -22,7 +22,8 @@ use crate::flow::{cursor_of, parse_cursor};
 use crate::hint::Item;
 use crate::named_documents::no_such;
 use crate::op::Handle;
-use crate::opening::Opened;
+use crate::opening::Kept;
+use crate::scheduler::parking::Note;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 
@@ -168,8 +169,8 @@ impl Services {
                 execution.ask_budget(&args.fence, &asked, moment.now, moment.effects)
             })
             .await?;
-        let opened = self.scheduler.note_parked(&execution.namespace, gate, execution.id.partition()).await?;
-        self.scheduler.release_parked(&execution.namespace, gate, opened).await;
+        let note = Note::of(vec![execution.id.partition()]);
+        self.scheduler.note_parked(&execution.namespace, gate, note).await?;
         Ok(ReserveSpendOutcome::Asked { budget: refusal.budget })
     }
 }
@@ -237,10 +238,10 @@ impl Handle<DecideBudget> for Services {
         let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let identity = self.transactor.identity::<DecideBudget>(caller, &args, args.command_id);
         let verb = Decide { namespace: &namespace, args: &args };
-        let (status, opened) = self.transactor.transact_once(partition, identity, &verb).await?;
+        let outcome = self.transactor.transact_once(partition, identity, &verb).await?;
         drop(turn);
-        self.scheduler.release_parked(&namespace, Gate::Budget(&args.name), opened).await;
-        Ok(status)
+        self.scheduler.look_at_gate(&namespace, Gate::Budget(&args.name)).await;
+        Ok(outcome.0)
     }
 }
 
@@ -250,16 +251,15 @@ struct Decide<'a> {
 }
 
 impl Command for Decide<'_> {
-    type Outcome = (BudgetStatus, Opened);
+    type Outcome = Kept<BudgetStatus>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let (namespace, name) = (self.namespace, &self.args.name);
         let loaded = tx.load::<Budget>(Budget::key_of(namespace, name)).await?;
         let mut budget = loaded.ok_or_else(|| no_such(Code::BudgetNotFound, name))?.document;
         budget.decide(self.args.answer, &self.args.amounts, tx.now)?;
-        let opened = Opened::take(&mut budget, u64::MAX, tx.transactor.partitions());
         tx.hint(Item::gate(namespace, Gate::Budget(name)));
         tx.save(&budget);
-        Ok((budget.status(tx.now), opened))
+        Ok(Kept::of(budget.status(tx.now)))
     }
 }

@@ -158,6 +158,7 @@ impl Services {
         self.transactor.due().wake();
         // Until when a gate is closed was put onto the process's clock, which has not moved.
         self.scheduler.ready().open_all_gates();
+        self.scheduler.wake_gates();
     }
 
     /// Waits until everything that is due has fired; says whether it has.

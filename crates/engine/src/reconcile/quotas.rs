@@ -11,6 +11,7 @@ use ff_core::{ConcurrencyKey, IndexName, Indexed, Key, Partition, Result};
 use ff_store::{IndexEntry, Scan};
 
 use super::{PAGE, Reconciled, Reconciler};
+use crate::scheduler::concurrency::hint_open_limits;
 use crate::transaction::{Command, Tx};
 
 impl Reconciler {
@@ -174,6 +175,7 @@ impl Command for RecountKey<'_> {
         let slots = tx.count(self.slots.clone()).await?;
         let wrong = document.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now);
         if wrong {
+            hint_open_limits(tx, &document);
             tx.save(&document);
         }
         Ok(wrong)

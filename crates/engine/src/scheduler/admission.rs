@@ -13,9 +13,9 @@ use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::lease::ClaimKind;
 use ff_core::planted::{Bug, planted};
-use ff_core::quota::{QuotaPolicy, QuotaRequest};
+use ff_core::quota::QuotaRequest;
 use ff_core::slot::Slot;
-use ff_core::{ConcurrencyKey, Document, Error, LeaseId, Partition, Result, SlotId};
+use ff_core::{Document, Error, LeaseId, Partition, Result, SlotId};
 use ff_store::{Answer, Query};
 
 use super::Scheduler;
@@ -23,7 +23,6 @@ use super::estimates::estimate_refusal;
 use super::ready::Candidate;
 use crate::env;
 use crate::groups::{self, Groups, Name};
-use crate::transaction::Transactor;
 
 /// The answer of the gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -353,16 +352,4 @@ pub(crate) fn budget_refusal(name: &str, budget: Option<&Budget>, estimate: Opti
     let limit = Limit::Dimension(refusal.dimension.clone());
     let (until, action) = (refusal.next_reset_at, budget.hard_action());
     Some(Refusal { gate, limit, detail, until, action, alone: false, requested: 0 })
-}
-
-/// The partition and the document of a gate.
-pub(crate) fn place_of(transactor: &Transactor, namespace: &str, gate: Gate<'_>) -> (Partition, ff_core::Key) {
-    let partitions = transactor.partitions();
-    match gate {
-        Gate::Budget(name) => (partitions.budget_partition(namespace, name), Budget::key_of(namespace, name)),
-        Gate::Quota(name) => (partitions.quota_partition(namespace, name), QuotaPolicy::key_of(namespace, name)),
-        Gate::Key { key, .. } => {
-            (partitions.concurrency_partition(namespace, key), ConcurrencyKey::key_of(namespace, key))
-        }
-    }
 }

@@ -83,7 +83,9 @@ impl Scheduler {
         // later. The execution's partition is given a duration, because an instant of the quota's clock would mean
         // another moment by its own clock.
         let asked_at = self.transactor.env().now_ms();
-        let slot = match self.admit(execution, lease_id, budgets).await {
+        let admission = self.admit(execution, lease_id, budgets).await;
+        self.memory.gate_looks.forget(&execution.key());
+        let slot = match admission {
             Admission::Admitted { slot } => slot,
             Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
             Admission::Unreadable => {

@@ -1,10 +1,9 @@
 //! Sends charges to budgets. Charges to budgets under one root that arrive while a commit is under way share the next
-//! one. Executions that a charge makes room for are let in.
+//! one.
 
 use ff_core::Result;
 use ff_core::budget::{self, Budget};
 use ff_core::execution::Execution;
-use ff_core::gate::Gate;
 use ff_core::text::Tags;
 
 use super::Scheduler;
@@ -52,18 +51,17 @@ impl Scheduler {
             let (answers, changed) =
                 outcome.map_or_else(|error| (Err(error), Vec::new()), |(all, changed)| (Ok(all), changed));
             groups::answer(callers, answers);
-            self.budgets_changed(&root.0, changed).await;
+            self.budgets_changed(&root.0, changed);
         }
     }
 
     /// Acts on a commit that changed budgets.
-    pub(crate) async fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
-        for BudgetChange { name, spent, reserved, refused, opened, owes_events } in changed {
+    pub(crate) fn budgets_changed(&self, namespace: &str, changed: Vec<BudgetChange>) {
+        for BudgetChange { name, spent, reserved, refused, owes_events } in changed {
             self.transactor.metrics().charged((namespace, &name), &spent, &reserved, refused);
             if owes_events {
                 breach::tell_soon(&self.transactor, namespace, &name);
             }
-            self.release_parked(namespace, Gate::Budget(&name), opened).await;
         }
     }
 }

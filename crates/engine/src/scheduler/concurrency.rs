@@ -6,14 +6,13 @@ use ff_core::concurrency::{ConcurrencyKey, KeyRequest};
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::slot::Slot;
-use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Partition, Result, SlotId};
+use ff_core::{Code, ConcurrencyLimit, Error, ExecutionId, Indexed, Key, LeaseId, Result, SlotId};
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal};
 use super::slots::{self, SlotAsk};
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
-use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 /// A request to a key.
@@ -25,17 +24,8 @@ pub(crate) enum KeyAnswer {
     Taken,
     /// The key is full: this many executions hold it.
     Full(u32),
-    /// Slots were given back. The list has the limits under which executions wait that may use them; only one of the
-    /// callers gets it.
-    Freed(Vec<OpenedKey>),
-}
-
-/// A limit of a key under which executions wait, and which has room now.
-#[derive(Debug)]
-pub(crate) struct OpenedKey {
-    limit: u32,
-    key: String,
-    opened: Opened,
+    /// Slots were given back.
+    Freed,
 }
 
 /// Requests to concurrency keys on their way.
@@ -56,7 +46,7 @@ impl Scheduler {
             let refused = match self.ask_key(namespace, &limit.key, KeyAsk::Take(request)).await {
                 Ok(KeyAnswer::Taken) => continue,
                 Ok(KeyAnswer::Full(in_use)) => Ok(Err(full(limit, in_use))),
-                Ok(KeyAnswer::Freed(_)) => Err(Error::of(Code::Internal)),
+                Ok(KeyAnswer::Freed) => Err(Error::of(Code::Internal)),
                 Err(error) => Err(error),
             };
             // After an error the slot of this key may have been taken, too.
@@ -81,7 +71,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives back the slots that an execution owes to its keys, and lets in executions that waited for them.
+    /// Gives back the slots that an execution owes to its keys.
     pub(crate) async fn give_back_keys(
         &self,
         namespace: &str,
@@ -96,23 +86,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Frees slots of a key and lets in executions that waited for them.
+    /// Frees slots of a key.
     pub(crate) async fn free_key_slots(&self, namespace: &str, key: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_key(namespace, key, KeyAsk::Free(slots)).await? {
-            KeyAnswer::Freed(opened) => self.release_keys_soon(namespace, opened),
-            KeyAnswer::Taken | KeyAnswer::Full(_) => return Err(Error::of(Code::Internal)),
-        }
-        Ok(())
-    }
-
-    /// Lets in executions that wait for a key, in a task of its own, so that the caller that gave the slot back need
-    /// not wait.
-    pub(crate) fn release_keys_soon(&self, namespace: &str, opened: Vec<OpenedKey>) {
-        for OpenedKey { limit, key, opened } in opened {
-            let (scheduler, namespace) = (self.clone(), namespace.to_owned());
-            self.transactor.spawn_short(async move {
-                scheduler.release_parked(&namespace, Gate::Key { limit, key: &key }, opened).await;
-            });
+            KeyAnswer::Freed => Ok(()),
+            KeyAnswer::Taken | KeyAnswer::Full(_) => Err(Error::of(Code::Internal)),
         }
     }
 
@@ -140,21 +118,11 @@ fn full(limit: &ConcurrencyLimit, in_use: u32) -> Refusal {
     Refusal::waits(limit.gate().to_string(), Limit::Quota("key"), detail, None)
 }
 
-/// The limits of a key that have room now for executions that wait. The document forgets where these wait, so the
-/// caller must let them in.
-pub(crate) fn open(tx: &mut Tx<'_>, document: &mut ConcurrencyKey) -> Vec<OpenedKey> {
-    let given_back = u64::try_from(document.given_back).unwrap_or(0);
-    let mut opened = Vec::new();
-    for (limit, parked) in document.take_parked() {
+/// Hints that the limits of a key have room under which executions wait.
+pub(crate) fn hint_open_limits(tx: &mut Tx<'_>, document: &ConcurrencyKey) {
+    for limit in document.open_limits() {
         tx.hint(Item::gate(&document.namespace, Gate::Key { limit, key: &document.key }));
-        let places = parked.places(tx.transactor.partitions());
-        opened.push(OpenedKey {
-            limit,
-            key: document.key.clone(),
-            opened: Opened { places, count: document.room(limit), given_back, ..Default::default() },
-        });
     }
-    opened
 }
 
 /// All requests to a key, in one commit. Slots that are given back can be taken at once.
@@ -174,21 +142,19 @@ impl Command for AskKey<'_> {
         let mut document = before.clone().unwrap_or_else(|| ConcurrencyKey::new(namespace, key, tx.now));
         let freed = slots::remove_freed(tx, self.asks, &mut held);
         (0..freed).for_each(|_| document.release(tx.now));
-        let opened = if freed > 0 { open(tx, &mut document) } else { Vec::new() };
-        let woken = !opened.is_empty();
-        let mut opened = Some(opened);
+        if freed > 0 {
+            hint_open_limits(tx, &document);
+        }
         let mut told = Vec::with_capacity(self.asks.len());
         for ask in self.asks {
             told.push(match ask {
-                KeyAsk::Free(_) => KeyAnswer::Freed(opened.take().unwrap_or_default()),
+                KeyAsk::Free(_) => KeyAnswer::Freed,
                 KeyAsk::Take(request) => self.take(tx, &mut document, &held, request),
             });
         }
-        // The task that lets executions in may leave some behind. It sees by the document whether more slots were given
-        // back meanwhile.
         match before {
             None if document.is_idle() => {}
-            Some(_) if document.is_idle() && !woken => tx.delete(&document.key()),
+            Some(_) if document.is_idle() => tx.delete(&document.key()),
             before if before.as_ref() != Some(&document) => tx.save(&document),
             _ => {}
         }
@@ -214,47 +180,5 @@ impl AskKey<'_> {
             }
             None => KeyAnswer::Full(document.in_use),
         }
-    }
-}
-
-/// Records partitions in which executions wait for a key. If the key has room by now, the recorded partitions are
-/// returned instead, and forgotten.
-pub(super) struct NoteParkedOnKey<'a> {
-    pub(super) namespace: &'a str,
-    pub(super) limit: u32,
-    pub(super) key: &'a str,
-    pub(super) places: Vec<Partition>,
-    /// The count of slots given back at which as many executions as could run were woken. The
-    /// others wait for the next slot.
-    pub(super) left_at: Option<u64>,
-}
-
-impl Command for NoteParkedOnKey<'_> {
-    type Outcome = Opened;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Opened> {
-        let (namespace, key, limit) = (self.namespace, self.key, self.limit);
-        let loaded = tx.load::<ConcurrencyKey>(ConcurrencyKey::key_of(namespace, key)).await?;
-        let Some(mut document) = loaded.map(|loaded| loaded.document) else {
-            // The key has no document, so no execution holds it.
-            return Ok(Opened { places: self.places.clone(), count: u64::from(limit), ..Default::default() });
-        };
-        let given_back = u64::try_from(document.given_back).unwrap_or(0);
-        let mut news = false;
-        for place in &self.places {
-            news |= document.park(limit, place.number, tx.now);
-        }
-        let count = document.room(limit);
-        if count > 0 && self.left_at != Some(given_back) {
-            let parked = document.parked_under.remove(&limit).unwrap_or_default();
-            tx.hint(Item::gate(namespace, Gate::Key { limit, key }));
-            tx.save(&document);
-            let places = parked.places(tx.transactor.partitions());
-            return Ok(Opened { places, count, given_back, ..Default::default() });
-        }
-        if news {
-            tx.save(&document);
-        }
-        Ok(Opened::default())
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod concurrency;
 mod estimates;
 mod first_calls;
 mod held;
+mod letting_in;
 pub(crate) mod parking;
 pub(crate) mod quotas;
 pub(crate) mod reads;
@@ -40,11 +41,11 @@ use self::charging::Charges;
 use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
 use self::first_calls::FirstCalls;
+use self::letting_in::GateLooks;
 use self::quotas::Quotas;
 use self::ready::{Criteria, Ready};
 use self::unparking::TurnsAtGates;
 use crate::env;
-use crate::groups::Name;
 use crate::metrics::ClaimExit;
 use crate::ranks::Ranks;
 use crate::system::SystemDocuments;
@@ -73,10 +74,8 @@ struct Memory {
     charges: Charges,
     /// Requests to concurrency keys on their way.
     concurrency_keys: ConcurrencyKeys,
-    /// Gates that are about to be checked once more for executions that they had to leave.
-    looked_at: Mutex<BTreeSet<Name>>,
-    /// Gates that are checked when time has opened them.
-    opening: Mutex<BTreeSet<Name>>,
+    /// The gates that this engine looks at because executions wait there.
+    gate_looks: GateLooks,
     /// The turns that keys have had at gates.
     turns_at_gates: Mutex<TurnsAtGates>,
     /// Claims that wait and can be repeated.
@@ -95,8 +94,7 @@ impl Scheduler {
             budget_reads: BudgetReads::default(),
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
-            looked_at: Mutex::default(),
-            opening: Mutex::default(),
+            gate_looks: GateLooks::default(),
             turns_at_gates: Mutex::default(),
             first_calls: FirstCalls::default(),
             system,

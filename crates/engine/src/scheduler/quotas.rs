@@ -13,7 +13,6 @@ use super::admission::{Admission, Limit, Refusal};
 use super::slots::{self, SlotAsk};
 use crate::groups::{self, Groups, Name};
 use crate::hint::Item;
-use crate::opening::Opened;
 use crate::transaction::{Command, Released, Tx};
 
 /// Slots that could not be given back are tried again this much later; the wait doubles each time.
@@ -42,7 +41,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees slots of a quota. Executions that waited for them are let in by a task of its own.
+    /// Frees slots of a quota.
     pub(crate) async fn free_slots(&self, namespace: &str, name: &str, slots: Vec<Key>) -> Result<()> {
         match self.ask_quota(namespace, name, QuotaAsk::Free(slots)).await? {
             QuotaAnswer::Freed => Ok(()),
@@ -101,24 +100,16 @@ impl Scheduler {
                 let left = asks.iter().zip(&callers).filter(|(_, caller)| caller.is_closed());
                 self.free_later(&quota, left.flat_map(|(ask, _)| ask.freed()).cloned().collect());
             }
-            let (told, opened) =
-                outcome.map_or_else(|error| (Err(error), Opened::default()), |(told, opened)| (Ok(told), opened));
             // A claim that no longer waits for its answer leaves an orphaned slot, which its timer frees.
-            groups::answer(callers, told.map(|told| told.into_iter().map(Ok).collect()));
-            self.let_in_soon(&quota, opened);
+            groups::answer(callers, outcome.map(|told| told.into_iter().map(Ok).collect()));
         }
     }
 }
 
 impl Scheduler {
-    /// Counts the slots of a quota anew, and lets in executions that have room then. Returns whether the old count was
-    /// wrong.
+    /// Counts the slots of a quota anew. Returns whether the old count was wrong.
     pub(crate) async fn recount_quota(&self, partition: Partition, key: &Key) -> Result<bool> {
-        let recounted =
-            self.transactor.transact(partition, self.transactor.fresh_command(), &RecountQuota { key }).await?;
-        let Some((quota, opened)) = recounted else { return Ok(false) };
-        self.let_in_soon(&quota, opened);
-        Ok(true)
+        self.transactor.transact(partition, self.transactor.fresh_command(), &RecountQuota { key }).await
     }
 }
 
@@ -128,23 +119,18 @@ struct RecountQuota<'a> {
 }
 
 impl Command for RecountQuota<'_> {
-    type Outcome = Option<(Name, Opened)>;
+    type Outcome = bool;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
-        let Some(loaded) = tx.load::<QuotaPolicy>(self.key.clone()).await? else { return Ok(None) };
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let Some(loaded) = tx.load::<QuotaPolicy>(self.key.clone()).await? else { return Ok(false) };
         let mut quota = loaded.document;
         let slots = tx.count(index::slots(&quota.namespace, &quota.name)).await?;
         if quota.recount(u32::try_from(slots).unwrap_or(u32::MAX), tx.now).is_none() {
-            return Ok(None);
+            return Ok(false);
         }
-        let count = quota.release_count(tx.now);
-        let opened = match count {
-            0 => Opened::later(&mut quota, tx.now),
-            count => Opened::take(&mut quota, count, tx.transactor.partitions()),
-        };
         tx.hint(Item::gate(&quota.namespace, Gate::Quota(&quota.name)));
         tx.save(&quota);
-        Ok(Some(((quota.namespace, quota.name), opened)))
+        Ok(true)
     }
 }
 
@@ -166,19 +152,6 @@ impl Scheduler {
             }
         });
     }
-
-    /// Lets in executions that wait for a quota, in a task of its own, so that the next requests to the quota need not
-    /// wait.
-    fn let_in_soon(&self, quota: &Name, opened: Opened) {
-        if opened.places.is_empty() {
-            self.look_when_open(&quota.0, Gate::Quota(&quota.1), &opened);
-            return;
-        }
-        let (scheduler, quota) = (self.clone(), quota.clone());
-        self.transactor.spawn_short(async move {
-            scheduler.release_parked(&quota.0, Gate::Quota(&quota.1), opened).await;
-        });
-    }
 }
 
 /// All requests to a quota, in one commit. Slots that are given back can be taken at once.
@@ -190,10 +163,9 @@ struct AskQuota<'a> {
 }
 
 impl Command for AskQuota<'_> {
-    /// The answers, and the executions that the freed slots let in.
-    type Outcome = (Vec<QuotaAnswer>, Opened);
+    type Outcome = Vec<QuotaAnswer>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<QuotaAnswer>> {
         let policy = tx.load_admission::<QuotaPolicy>(vec![self.key.clone()]).await?.pop().flatten();
         let policy = policy.map(|loaded| loaded.document);
         if policy.is_none() {
@@ -206,12 +178,9 @@ impl Command for AskQuota<'_> {
         let before = policy.clone();
         let mut quota = Quota { policy, held, name: self.name };
         let freed = self.free(tx, &mut quota);
-        let mut opened = Opened::default();
-        if let Some(policy) = quota.policy.as_mut().filter(|_| freed) {
-            let count = policy.release_count(tx.now);
-            opened = Opened::take(policy, count, tx.transactor.partitions());
-        }
-        if !opened.places.is_empty() {
+        let waited_for = |policy: &QuotaPolicy| !policy.parked_in.is_empty() && policy.release_count(tx.now) > 0;
+        // Claims of this commit may take the room again. The look that follows sees that, and whether time brings more.
+        if freed && quota.policy.as_ref().is_some_and(waited_for) {
             tx.hint(Item::Gate(self.index.clone()));
         }
         let told = self.asks.iter().map(|ask| match ask {
@@ -219,13 +188,10 @@ impl Command for AskQuota<'_> {
             QuotaAsk::Take(request) => QuotaAnswer::Admission(quota.admit(tx, request)),
         });
         let told = told.collect();
-        if let Some(policy) = quota.policy.as_mut().filter(|_| freed && opened.places.is_empty()) {
-            opened = Opened::later(policy, tx.now);
-        }
         if let Some(policy) = quota.policy.filter(|policy| Some(policy) != before.as_ref()) {
             tx.save(&policy);
         }
-        Ok((told, opened))
+        Ok(told)
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
-use ff_core::gate::Gate;
 use ff_core::index::BlockedName;
 use ff_core::{Entry, IndexName, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
@@ -16,14 +15,16 @@ use ff_store::{Answer, Query, Scan, ScanPage};
 use super::Scheduler;
 use super::reads::NAMES_LIMIT;
 use super::ready::Turns;
+use crate::env;
 use crate::groups::Name;
-use crate::opening::Opened;
 use crate::transaction::{Command, Tx};
 
 /// Executions unparked by one commit.
 const UNPARK_CHUNK: usize = 64;
 /// Keys of a partition whose heads are compared in one look: those that have had the fewest turns.
 const KEYS_MAX: usize = 128;
+/// Partitions that do not answer within this time are passed over, so that they do not hold up what waits elsewhere.
+const LOOK_PATIENCE_MS: i64 = 1_000;
 /// Gates whose turns are remembered. A gate that is forgotten begins anew.
 const GATES_MAX: usize = 1_024;
 
@@ -133,50 +134,74 @@ impl Waiting {
     }
 }
 
+/// What a look at partitions left behind.
+#[derive(Debug, Default)]
+pub(super) struct LetIn {
+    /// Nothing waited there.
+    pub(super) empty: Vec<Partition>,
+    /// All that waited there was let in.
+    pub(super) emptied: Vec<Partition>,
+    /// These did not answer.
+    pub(super) silent: Vec<Partition>,
+    /// Something waits elsewhere.
+    pub(super) is_left: bool,
+    let_in_from: BTreeSet<Partition>,
+}
+
 impl Scheduler {
-    /// Lets in executions that wait for a gate, no more than can run. The places of the others are written down again.
-    pub(super) async fn unpark(&self, namespace: &str, gate: Gate<'_>, text: &str, opened: Opened) {
-        let name = (namespace.to_owned(), text.to_owned());
-        let Opened { mut places, count: mut left, mut given_back, mut awaited, opens_in_ms: _ } = opened;
+    /// Lets in up to so many executions that wait for a gate in these partitions. Room is kept for them until an instant.
+    pub(super) async fn let_in(&self, gate: &Name, places: &[Partition], count: u64, until: i64) -> LetIn {
+        let (mut left, mut places, mut looked) = (count, places.to_vec(), LetIn::default());
         while left > 0 && !places.is_empty() {
             let limit = self.transactor.chunk(usize::try_from(left).unwrap_or(UNPARK_CHUNK).min(UNPARK_CHUNK));
-            let mut waiting = self.find_waiting(&name, &places, limit).await;
+            let mut waiting = self.find_waiting(gate, &places, limit).await;
             let chosen = match waiting.has_no_keys() {
                 true => waiting.take(limit),
                 false => {
                     let mut gates = self.turns_at_gates();
-                    let turns = &mut gates.at(&name).turns;
+                    let turns = &mut gates.at(gate).turns;
                     if turns.are_many() {
                         turns.forget_unlisted(|key| waiting.keys.contains_key(key));
                     }
                     waiting.choose(turns, limit)
                 }
             };
-            let unparked = self.put_back(&name, &chosen, &mut waiting.unread).await;
-            self.correct_turns(&name, &chosen, &unparked);
+            // A claim may try an execution before this task learns that the execution was put back.
+            let looks = &self.memory.gate_looks;
+            looks.keep_room(gate, chosen.iter().map(|(_, head)| head.member.clone()), until);
+            let unparked = self.put_back(gate, &chosen, &mut waiting.unread).await;
+            self.correct_turns(gate, &chosen, &unparked);
+            let eligible: BTreeSet<&Key> = unparked.iter().filter(|one| one.eligible).map(|one| &one.key).collect();
+            let others = chosen.iter().filter(|(_, head)| !eligible.contains(&head.member));
+            others.for_each(|(_, head)| looks.forget(&head.member));
             // An execution that another hold keeps back as well uses no room. A round that moved nothing counts in
             // full, so that entries without documents cannot keep this going.
-            let eligible = unparked.iter().filter(|one| one.eligible).count();
-            left -= if unparked.is_empty() { chosen.len() as u64 } else { eligible as u64 };
-            let unread = std::mem::take(&mut waiting.unread);
+            let used = if unparked.is_empty() { chosen.len() } else { eligible.len() };
+            left = left.saturating_sub(used as u64);
             // Where nothing was found there is nothing to come back for, whatever the names of indexes said before.
-            places.retain(|place| !unread.contains(place) && !chosen.is_empty() && waiting.is_left_in(*place));
-            if !unread.is_empty() || (left == 0 && !places.is_empty()) {
-                let left_over = places.iter().filter(|_| left == 0);
-                let left_over = unread.iter().chain(left_over).copied().collect();
-                self.look_again_soon(namespace, gate, &places);
-                let mut again = self.remember_left(namespace, gate, left_over, (given_back, &awaited)).await;
-                // A partition that does not answer is not asked again and again: what waits there is woken by the next slot
-                // that is given back, or looks for itself within 30 s.
-                let silent = again.places.extract_if(.., |place| unread.contains(place)).collect::<Vec<_>>();
-                if !silent.is_empty() {
-                    self.remember_left(namespace, gate, silent, (again.given_back, &again.awaited)).await;
-                }
-                if !again.places.is_empty() {
-                    Opened { places, count: left, given_back, awaited, opens_in_ms: _ } = again;
+            for place in std::mem::take(&mut places) {
+                if waiting.unread.contains(&place) {
+                    looked.silent.push(place);
+                } else if !chosen.is_empty() && waiting.is_left_in(place) {
+                    places.push(place);
+                } else if looked.let_in_from.contains(&place) || chosen.iter().any(|(_, head)| head.place == place) {
+                    looked.emptied.push(place);
+                } else {
+                    looked.empty.push(place);
                 }
             }
+            looked.let_in_from.extend(chosen.iter().map(|(_, head)| head.place));
         }
+        looked.is_left = !places.is_empty();
+        looked
+    }
+
+    /// The partitions among these in which something waits for a gate, and those that do not answer.
+    pub(super) async fn where_waiting(&self, gate: &Name, places: &[Partition]) -> Vec<Partition> {
+        let Waiting { keys, unread, .. } = self.find_waiting(gate, places, 1).await;
+        let found = keys.values().flat_map(|heads| heads.found.iter().map(|head| head.place));
+        let all: BTreeSet<Partition> = found.chain(unread).collect();
+        all.into_iter().collect()
     }
 
     fn turns_at_gates(&self) -> std::sync::MutexGuard<'_, TurnsAtGates> {
@@ -185,10 +210,13 @@ impl Scheduler {
 
     /// The first executions that wait for a gate in these partitions, up to so many of each key.
     async fn find_waiting(&self, gate: &Name, places: &[Partition], limit: usize) -> Waiting {
-        let looks = places.iter().map(|place| async move { (*place, self.look_into(gate, *place, limit).await) });
+        let looks = places.iter().map(|place| async move {
+            let look = self.look_into(gate, *place, limit);
+            (*place, env::within(self.transactor.env_handle(), LOOK_PATIENCE_MS, look).await)
+        });
         let mut waiting = Waiting::default();
         for (place, found) in futures_util::future::join_all(looks).await {
-            let Ok(found) = found else {
+            let Some(Ok(found)) = found else {
                 waiting.unread.push(place);
                 continue;
             };
@@ -274,7 +302,7 @@ impl Scheduler {
                 Ok(here) => unparked.extend(here),
                 Err(error) => {
                     if let Some(suppressed) = self.transactor.may_log("parked work could not be woken") {
-                        tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking in 30 s");
+                        tracing::warn!(%place, %error, suppressed, "parked work could not be woken; looking again later");
                     }
                     unread.push(place);
                 }

@@ -13,8 +13,7 @@ use ff_store::{Answer, Query};
 use super::Timers;
 use crate::charges::{breach, question};
 use crate::hint::Item;
-use crate::opening::Opened;
-use crate::scheduler::concurrency::{OpenedKey, open};
+use crate::scheduler::concurrency::hint_open_limits;
 use crate::transaction::{Command, Tx};
 
 impl Timers {
@@ -24,11 +23,10 @@ impl Timers {
         let question = self.look_who_waits(partition, &key).await?;
         let verb = ResetWhenDue { key, score, question };
         let reset = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await?;
-        let Some(FiredBudget { budget, opened }) = reset else { return Ok(()) };
-        if let Some(opened) = opened {
-            self.scheduler.release_parked(&budget.namespace, Gate::Budget(&budget.name), opened).await;
+        match reset {
+            Some(budget) => breach::tell_breaches(&self.transactor, budget).await,
+            None => Ok(()),
         }
-        breach::tell_breaches(&self.transactor, budget).await
     }
 
     /// Whether an execution still waits for the answer to a budget's question; all that did may have been cancelled.
@@ -42,15 +40,11 @@ impl Timers {
         Ok(Some(Awaited { asked_at: budget.question.asked_at, awaited }))
     }
 
-    /// Fires the timer of a concurrency key: a key without holders is removed, and executions that may still wait for
-    /// it are let in.
+    /// Fires the timer of a concurrency key: a key without holders is removed, or looked at if executions may still wait
+    /// for it.
     pub(super) async fn fire_key(&self, partition: Partition, key: Key, score: i64) -> Result<()> {
         let verb = ForgetIdle { key, score };
-        let forgotten = self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await?;
-        if let Some((namespace, opened)) = forgotten {
-            self.scheduler.release_keys_soon(&namespace, opened);
-        }
-        Ok(())
+        self.transactor.transact_in_turn(partition, verb.key.clone(), &verb).await
     }
 
     /// Fires the timer of a slot whose claim was not seen yet: the slot is kept if the claim was applied, and freed if
@@ -80,15 +74,9 @@ struct ResetWhenDue {
     question: Option<Awaited>,
 }
 
-/// A budget whose timer fired.
-struct FiredBudget {
-    budget: Budget,
-    /// The executions that a reset lets in; `None` where there was no reset.
-    opened: Option<Opened>,
-}
-
 impl Command for ResetWhenDue {
-    type Outcome = Option<FiredBudget>;
+    /// The budget whose timer fired; it may owe events.
+    type Outcome = Option<Budget>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
         let Some(loaded) = tx.load::<Budget>(self.key.clone()).await? else {
@@ -105,17 +93,15 @@ impl Command for ResetWhenDue {
             budget.question_awaited(asked_at, awaited, tx.now);
         } else if !came_due {
             if budget.breaches.retry_at().is_some_and(|at| at <= tx.now) {
-                return Ok(Some(FiredBudget { budget, opened: None }));
+                return Ok(Some(budget));
             }
             tx.repair_due(&self.key, budget.due_at(), self.score).await?;
             return Ok(None);
         }
         budget.answer_if_room();
-        let count = budget.release_count();
-        let opened = Opened::take(&mut budget, count, tx.transactor.partitions());
         tx.hint(Item::gate(&budget.namespace, Gate::Budget(&budget.name)));
         tx.save(&budget);
-        Ok(Some(FiredBudget { budget, opened: Some(opened) }))
+        Ok(Some(budget))
     }
 }
 
@@ -165,20 +151,24 @@ struct ForgetIdle {
 }
 
 impl Command for ForgetIdle {
-    type Outcome = Option<(String, Vec<OpenedKey>)>;
+    type Outcome = ();
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Self::Outcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         let Some(loaded) = tx.load::<ConcurrencyKey>(self.key.clone()).await? else {
-            tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await?;
-            return Ok(None);
+            return tx.remove_stray(&self.key, Due::Timer.entry(&self.key, self.score)).await;
         };
         let mut document = loaded.document;
         if document.idle_at().is_none_or(|at| at > tx.now) {
-            tx.repair_due(&self.key, document.idle_at(), self.score).await?;
-            return Ok(None);
+            return tx.repair_due(&self.key, document.idle_at(), self.score).await;
         }
-        let opened = open(tx, &mut document);
-        tx.delete(&self.key);
-        Ok(Some((document.namespace, opened)))
+        if document.is_idle() {
+            tx.delete(&self.key);
+            return Ok(());
+        }
+        // The last look at what waits did not come to its end.
+        hint_open_limits(tx, &document);
+        document.parking_changed(tx.now);
+        tx.save(&document);
+        Ok(())
     }
 }

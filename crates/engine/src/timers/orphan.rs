@@ -26,7 +26,7 @@ impl Timers {
         let root = budget::root_of(&reservation.budget);
         let verb = SettleOrphan { key: &key, namespace, score };
         let changed = self.transactor.transact_in_turn(partition, Budget::key_of(namespace, root), &verb).await?;
-        self.scheduler.budgets_changed(namespace, changed).await;
+        self.scheduler.budgets_changed(namespace, changed);
         Ok(())
     }
 }

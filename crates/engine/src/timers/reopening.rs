@@ -1,9 +1,9 @@
 //! What a server that is gone had yet to do for parked work. Slots whose leases have ended are given back without waiting
 //! for their timers, and gates that have room let in what waits for them without waiting for its recheck.
 //!
-//! A gate's document remembers where work is parked until a commit opens the gate; from then on that is known only to the
-//! engine that made the commit. The indexes of parked work say it as well, whatever was forgotten. They are read once when
-//! this engine starts, and whenever a server has gone or hints may have been lost. A gate that has no room costs one read then.
+//! The engine that opens a gate is the one that looks at it. After a crash the indexes of parked work say which gates are
+//! waited for and where. They are read once when this engine starts, and whenever a server has gone or hints may have been
+//! lost. A gate that has no room costs one read then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,7 @@ use super::Timers;
 use super::sweep::{MARKS_STEP_MS, SWEEPS_AT_ONCE};
 use crate::due::RANK_MAX;
 use crate::groups::Name;
+use crate::scheduler::parking::Note;
 use crate::scheduler::reads::NAMES_LIMIT;
 
 /// Timers and names read at once, so many times in each partition. What is behind them is left to its own timers.
@@ -150,8 +151,9 @@ impl Timers {
         });
         let looks = gates.map(|(home, namespace, text, places)| async move {
             let Some(gate) = Gate::parse(&text) else { return };
-            let looked = self.scheduler.look_at_gate(&namespace, gate, places.into_iter().collect()).await;
-            looked.unwrap_or_else(|error| self.not_reopened(home, &error));
+            let note = Note::of(places.into_iter().collect());
+            let noted = self.scheduler.note_parked(&namespace, gate, note).await;
+            noted.unwrap_or_else(|error| self.not_reopened(home, &error));
         });
         stream::iter(looks).buffer_unordered(SWEEPS_AT_ONCE).collect::<()>().await;
     }

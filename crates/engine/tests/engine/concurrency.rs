@@ -265,7 +265,7 @@ async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
     let second = h.claim().await.unwrap();
     complete(&h, &second).await;
     h.pass(100).await;
-    assert_eq!(documents(&h), (0, 0), "nobody holds the key");
+    assert_eq!(documents(&h), (1, 0), "nobody holds the key, and its document says where it is waited for");
     h.pass(5_000).await;
     let asked = calls.load(Ordering::SeqCst);
     assert!(asked < 40, "asked {asked} times in five seconds");
@@ -273,5 +273,36 @@ async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
     let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.expect("it looks at its gate again");
     assert_eq!(task.execution_id, waiting);
     complete(&h, &task).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_partition_that_answers_again_is_let_in_before_it_looks_for_itself() {
+    const SICK: Partition = Partition::flow(1);
+    let partitions = Some(PartitionConfig { flow: 2, budget: 1, quota: 1 });
+    let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
+    let submit_in = async |number: u8, partition: Partition| {
+        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+        h.submit(json!({ "execution_id": id, "concurrency": [{ "key": "door", "limit": 1 }] })).await
+    };
+    submit_in(1, Partition::flow(0)).await;
+    let first = h.claim().await.unwrap();
+    let waiting = submit_in(2, SICK).await;
+    assert_eq!(claim_now(&h).await, None);
+    trouble.begin(|call| {
+        let (Call::Read { partition, .. } | Call::Commit { partition, .. }) = call;
+        Plan { fault: (partition == SICK).then_some(Fault::Unavailable), ..Plan::default() }
+    });
+    complete(&h, &first).await;
+    h.pass(3_000).await;
+    trouble.end();
+    let answers_again = h.engine.now();
+    let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.expect("the key is free");
+    assert_eq!(task.execution_id, waiting);
+    let took = h.engine.now() - answers_again;
+    assert!(took <= 3_000, "after {took} ms");
+    complete(&h, &task).await;
+    h.pass(15_000).await;
+    assert_eq!(documents(&h), (0, 0));
     h.finish().await;
 }
