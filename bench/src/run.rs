@@ -35,7 +35,6 @@ pub fn measure(arguments: &Arguments, places: &dyn Places) -> Result<()> {
     })
 }
 
-
 /// The parts that a scenario works with.
 pub(crate) struct Run<'a> {
     pub(crate) arguments: &'a Arguments,

@@ -10,6 +10,7 @@ mod clocks;
 mod codes;
 mod concurrency;
 mod confirmation;
+mod contention;
 mod contract;
 mod counts;
 mod delivery;
