@@ -64,3 +64,4 @@ mod tokens;
 mod transactions;
 mod turns;
 mod unreadable;
+mod webhooks;
