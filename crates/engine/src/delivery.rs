@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use ff_core::op::view::Task;
 use ff_core::op::{Complete, CompleteArgs, Delay, DelayArgs, Fail, FailArgs, Operation, SubscriptionTarget};
 use ff_core::subscription::{DELIVERY_LANE, Subscription};
-use ff_core::{Code, Error, JsonText, LeaseId, Result, limits, signature};
+use ff_core::{Code, Error, JsonText, LeaseId, Partition, Result, limits, signature};
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
@@ -31,7 +31,7 @@ const SENDING_PER_NAMESPACE: usize = 16;
 const LEASE_MS: i64 = 30_000;
 /// How long one claim waits.
 const CLAIM_WAIT_MS: i64 = 20_000;
-/// A delivery of a paused subscription is looked at again after this time.
+/// A delivery of a paused subscription is looked at again after this time, or when the subscription goes on.
 const PAUSED_MS: i64 = 30_000;
 /// The pause after a claim that failed, and between two tries to tell how a delivery ended.
 const RETRY_MS: i64 = 1_000;
@@ -177,8 +177,12 @@ impl Deliveries {
                 retry_after_ms: None,
             }));
         };
+        // The copy may be a second old, and a delivery that is put off misses the moment at which its subscription goes on.
         if subscription.paused {
-            return Ok(Ending::Later);
+            let now = self.services.transactor.find::<Subscription>(Partition::SYSTEM, key).await?;
+            if now.is_some_and(|one| one.paused) {
+                return Ok(Ending::Later);
+            }
         }
         let SubscriptionTarget::Webhook(target) = SubscriptionTarget::of(&subscription.definition)? else {
             return Err(Error::new(Code::Internal, "an execution in this lane is no webhook"));

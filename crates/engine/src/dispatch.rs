@@ -1,5 +1,5 @@
-//! The listener of the transactor: tells the board, the scheduler, the timers, the resolver and the subscriptions of
-//! this engine's commits and of other engines' hints.
+//! The listener of the transactor: tells the board, the scheduler, the timers, the resolver, the registry and the
+//! subscriptions of this engine's commits and of other engines' hints.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +11,7 @@ use ff_store::WatchEvent;
 use crate::board::Board;
 use crate::hint::{Item, Message};
 use crate::logs;
+use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::scheduler::Scheduler;
 use crate::scheduler::ready::{Candidate, QueueId};
@@ -27,6 +28,7 @@ pub(crate) struct Dispatch {
     pub(crate) servers: Servers,
     pub(crate) scheduler: Scheduler,
     pub(crate) resolver: Resolver,
+    pub(crate) registry: Registry,
     pub(crate) subscriptions: Subscriptions,
 }
 
@@ -125,7 +127,8 @@ impl Dispatch {
 
 impl Listener for Dispatch {
     fn applied(&self, applied: AppliedCommit) {
-        let AppliedCommit { partition, version, executions, items, flow, due, marked, released } = applied;
+        let AppliedCommit { partition, version, executions, items, flow, due, marked, released, leases } = applied;
+        self.registry.leases_changed(&executions, &leases, self.transactor.env().now_ms());
         for execution in executions.iter().filter(|execution| execution.is_eligible()) {
             if planted(Bug::WaitersNotWoken) {
                 continue;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use ff_core::execution::Execution;
+use ff_core::lease::LeaseEnd;
 use ff_core::tool::Tool;
 use ff_core::worker::{Registration, Worker};
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
@@ -14,7 +16,7 @@ use crate::transaction::{Command, Transactor, Tx};
 /// How many registrations are remembered; beyond that all are forgotten and read again.
 const CAPACITY: usize = 10_000;
 
-/// For how long a count of leases is kept up to date by adding and subtracting. After that it is counted anew, because
+/// For how long a count of leases is kept up to date by what this engine commits. After that it is counted anew, because
 /// the worker may also talk to other servers.
 const COUNT_LASTS_MS: i64 = 1_000;
 
@@ -33,11 +35,24 @@ pub(crate) struct HeldLeases {
     pub(crate) leases: u64,
 }
 
-/// The leases of a worker as they were counted, corrected by those that its exchanges with this engine took and ended
-/// since.
+/// The leases of a worker as they were counted, corrected by those that commits of this engine began and ended since.
 struct CountedLeases {
     held: HeldLeases,
     counted_at: i64,
+    /// How many leases commits of this engine began, ever. A count does not say whether it saw those that began while
+    /// it was made, so these are added to it.
+    began: u64,
+    /// Leases that ended since the count and whose room was not given to other tasks yet. Those that were handed back
+    /// are not among them, because nobody had seen whether there was room for them.
+    freed: u64,
+    /// When the last of them ended.
+    freed_at: i64,
+}
+
+impl CountedLeases {
+    fn is_far_from_full(&self, asked: u64) -> bool {
+        self.held.leases.saturating_add(asked) <= self.held.capacity
+    }
 }
 
 /// The part of a registration that heartbeats need, so that they cost one commit and no read.
@@ -137,13 +152,25 @@ impl Registry {
         Ok(held)
     }
 
-    /// Remembers a count of a worker's leases.
-    pub(crate) fn remember_held(&self, key: Key, held: HeldLeases, now: i64) {
+    /// How many leases of a worker commits of this engine began since it was first counted. To be asked before a count.
+    pub(crate) fn leases_begun(&self, key: &Key) -> u64 {
+        self.held().get(key).map_or(0, |count| count.began)
+    }
+
+    /// Remembers a count of a worker's leases that was begun when so many leases had begun.
+    pub(crate) fn remember_held(&self, key: Key, mut held: HeldLeases, begun: u64, now: i64) {
         let mut counts = self.held();
         if counts.len() >= CAPACITY {
             counts.clear();
         }
-        counts.insert(key, CountedLeases { held, counted_at: now });
+        let began = counts.get(&key).map_or(0, |count| count.began);
+        held.leases = held.leases.saturating_add(began.saturating_sub(begun));
+        counts.insert(key, CountedLeases { held, counted_at: now, began, freed: 0, freed_at: 0 });
+    }
+
+    /// Whether a worker was counted, and could not take as many tasks again as it asked for.
+    pub(crate) fn is_nearly_full(&self, key: &Key, asked: u64) -> bool {
+        self.held().get(key).is_some_and(|count| !count.is_far_from_full(asked))
     }
 
     /// Whether the worker had no room according to the last count.
@@ -151,13 +178,44 @@ impl Registry {
         self.held().get(key).is_some_and(|count| count.held.leases >= count.held.capacity)
     }
 
-    /// Corrects the count by the leases that an exchange ended and took. Returns whether the worker has room for them;
-    /// false if there is no recent count.
-    pub(crate) fn has_room(&self, key: &Key, ended: usize, taken: usize, now: i64) -> bool {
+    /// Whether a worker certainly has room for the tasks that it has just taken: as many others ended, or it is so far
+    /// from its capacity that it could take as many again as it asked for. False if there is no recent count.
+    pub(crate) fn has_room(&self, key: &Key, taken: u64, asked: u64, now: i64) -> bool {
         let mut counts = self.held();
         let Some(count) = counts.get_mut(key) else { return false };
-        count.held.leases = count.held.leases.saturating_add(taken as u64).saturating_sub(ended as u64);
-        count.held.leases <= count.held.capacity && now - count.counted_at <= COUNT_LASTS_MS
+        if now - count.freed_at > COUNT_LASTS_MS {
+            count.freed = 0;
+        }
+        if taken <= count.freed {
+            count.freed -= taken;
+            return true;
+        }
+        now - count.counted_at <= COUNT_LASTS_MS && count.is_far_from_full(asked)
+    }
+
+    /// Commits of this engine began and ended leases of these executions.
+    pub(crate) fn leases_changed(&self, executions: &[Arc<Execution>], leases: &[(Key, Option<i64>)], now: i64) {
+        if leases.is_empty() || self.held().is_empty() {
+            return;
+        }
+        for execution in executions {
+            let key = execution.key();
+            let change = leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
+            let (Some(ttl_ms), Some(lease)) = (change, &execution.lease) else { continue };
+            let mut counts = self.held();
+            let worker = Worker::key_of(&execution.namespace, &lease.instance_id);
+            let Some(count) = counts.get_mut(&worker) else { continue };
+            if ttl_ms.is_some() {
+                count.began += 1;
+                count.held.leases += 1;
+                continue;
+            }
+            count.held.leases = count.held.leases.saturating_sub(1);
+            if lease.end != LeaseEnd::Returned {
+                count.freed += 1;
+                count.freed_at = now;
+            }
+        }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, CountedLeases>> {

@@ -5,7 +5,7 @@ use ff_core::execution::Execution;
 use ff_core::idempotency::Identity;
 use ff_core::journal::{NewEntries, StepEntry};
 use ff_core::lease::LeaseFence;
-use ff_core::{ExecutionId, Indexed, Result, SuspensionId};
+use ff_core::{Error, ExecutionId, Indexed, Result, SuspensionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -52,10 +52,10 @@ impl Transactor {
     ) -> Result<T> {
         self.check_id(id)?;
         let brought = entries.entries;
-        let change = Change { caller, id, holder: Some(fence), entries, act };
+        let change = Recording(Change { caller, id, holder: Some(fence), entries, act });
         let changed = self.transact(id.partition(), self.fresh_command(), &change).await;
         self.keep_late_reports(caller, id, fence, brought, &changed).await;
-        changed
+        changed?
     }
 
     /// Makes a change whose repeat would have a second effect, once; see [`Transactor::transact_once`].
@@ -85,6 +85,27 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
     type Outcome = T;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<T> {
+        // Only entries are taken for a loop, and this change has none.
+        self.apply(tx).await?
+    }
+}
+
+/// A change of a lease holder that brings entries.
+struct Recording<'a, F>(Change<'a, F>);
+
+impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync> Command
+    for Recording<'_, F>
+{
+    /// The refusal of a holder that was stopped instead, which is committed.
+    type Outcome = Result<T>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Result<T>> {
+        self.0.apply(tx).await
+    }
+}
+
+impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync> Change<'_, F> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Result<T>> {
         let mut execution = load_visible(tx, self.caller, self.id).await?;
         let before = execution.clone();
         let mut effects = Effects::default();
@@ -93,11 +114,13 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
             TransitionContext { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
         let outcome = (self.act)(&mut execution, &mut context)?;
         if execution == before {
-            return Ok(outcome);
+            return Ok(Ok(outcome));
         }
         if let Some(fence) = self.holder {
-            if !execution.is_terminal() && stop_instead(tx, &before, fence, &self.entries).await? {
-                return Ok(outcome);
+            if !execution.is_terminal()
+                && let Some(stopped) = stop_instead(tx, &before, fence, &self.entries).await?
+            {
+                return Ok(Err(stopped));
             }
             tx.require_holder(&execution.key(), fence);
             let entries: Vec<StepEntry> = self.entries.entries.iter().cloned().chain(following).collect();
@@ -105,28 +128,29 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
             journal::append(tx, &before, fence, &new).await?;
         }
         save_changed(tx, &before, &execution, effects).await?;
-        Ok(outcome)
+        Ok(Ok(outcome))
     }
 }
 
 /// Stops a holder whose entries are taken for a loop, instead of the delay, wait or similar that it asked for: its
-/// lease ends, and nothing else happens. Returns whether it was stopped.
+/// lease ends, and nothing else happens. Returns the refusal of the call, which its repeats get, too. The caller
+/// commits, so that the refusal is an outcome and no error of the command.
 pub(crate) async fn stop_instead(
     tx: &mut Tx<'_>,
     before: &Execution,
     fence: &LeaseFence,
     brought: &NewEntries<'_>,
-) -> Result<bool> {
+) -> Result<Option<Error>> {
     if brought.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
     let mut stopped = before.clone();
     let suspension = SuspensionId::mint(&env::mint(tx.transactor.env(), tx.now));
     if !journal::stop_loop(tx, &mut stopped, fence, brought, suspension).await? {
-        return Ok(false);
+        return Ok(None);
     }
     journal::append(tx, before, fence, brought).await?;
-    Ok(true)
+    Ok(Some(stopped.stopped_as_loop()))
 }
 
 /// Saves an execution that a transition changed, together with the changes of its waitpoints and its continuation.

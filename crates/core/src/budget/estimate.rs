@@ -114,6 +114,13 @@ impl Budget {
         self.left(dimension).filter(|_| binds).is_none_or(|left| left >= wanted)
     }
 
+    /// Gives back what an estimate holds here.
+    pub fn give_back(&mut self, estimate: &Reservation) {
+        if let (Some(counted), Some(held)) = (estimate.counted_in.get(&self.name), estimate.held_in(&self.name)) {
+            self.shift_reserve(counted, held, -1);
+        }
+    }
+
     fn shift_reserve(&mut self, counted: &CountedIn, amounts: &Amounts, sign: i64) {
         if let Some((_, reserved, _)) = self.counters(counted) {
             add(reserved, amounts, sign);

@@ -310,8 +310,10 @@ impl Execution {
     /// the ending of the lease if the lease has already ended in the way that the call asks for: the caller then
     /// repeats the first answer.
     pub fn check_holder(&self, fence: &LeaseFence, end: LeaseEnd) -> Result<Option<&LeaseEnding>> {
-        if let Some(ending) = self.ending_of(fence).filter(|ending| ending.end == end) {
-            return Ok(Some(ending));
+        match self.ending_of(fence) {
+            Some(ending) if ending.end == end => return Ok(Some(ending)),
+            Some(ending) if ending.end == LeaseEnd::LoopDetected => return Err(self.stopped_as_loop()),
+            _ => {}
         }
         let active = self.state.lifecycle_phase == LifecyclePhase::Active;
         let Some(lease) = &self.lease else { return Err(self.not_active()) };
@@ -346,6 +348,11 @@ impl Execution {
     pub fn ended_by(&self, fence: &LeaseFence) -> i64 {
         let told = self.ending_of(fence).map_or(0, |ending| ending.next_at);
         if told == 0 { self.ended_at } else { told }
+    }
+
+    /// The refusal of a call whose lease ended because its entries, or those of an earlier call, were taken for a loop.
+    pub fn stopped_as_loop(&self) -> Error {
+        self.not_active().with("lease_end", LeaseEnd::LoopDetected)
     }
 
     pub(super) fn not_active(&self) -> Error {

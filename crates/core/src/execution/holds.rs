@@ -142,6 +142,19 @@ impl Execution {
         }
     }
 
+    /// Ends a delay that its holder asked for, before its time; says whether there was one.
+    pub fn end_delay(&mut self, now: i64) -> bool {
+        let delayed = self.holds.has(Hold::Time) && self.time_reason == BlockingReason::WaitingForDelay;
+        if !delayed || self.state.lifecycle_phase != LifecyclePhase::Runnable {
+            return false;
+        }
+        self.mark_updated(now);
+        self.holds.clear(Hold::Time);
+        self.not_before = 0;
+        self.settle();
+        true
+    }
+
     /// An operator stops it. A running attempt goes on; nothing new starts.
     pub fn hold(&mut self, detail: &str, now: i64) -> Result<()> {
         self.refuse_terminal()?;

@@ -266,6 +266,7 @@ fn assemble(transactor: Transactor) -> Services {
         submissions: submissions.clone(),
         subscriptions: subscriptions.clone(),
     };
+    let registry = Registry::new(transactor.clone());
     let dispatch = Arc::new(Dispatch {
         transactor: transactor.clone(),
         board: board.clone(),
@@ -273,13 +274,14 @@ fn assemble(transactor: Transactor) -> Services {
         servers: servers.clone(),
         scheduler: scheduler.clone(),
         resolver,
+        registry: registry.clone(),
         subscriptions: subscriptions.clone(),
     });
     let listener: Arc<dyn Listener> = dispatch.clone();
     transactor.set_listener(Arc::downgrade(&listener));
     let shared = SharedServices {
         reconciler: Reconciler::new(servers.clone(), scheduler.clone()),
-        registry: Registry::new(transactor.clone()),
+        registry,
         board,
         system,
         secrets,

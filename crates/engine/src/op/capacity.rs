@@ -2,12 +2,13 @@
 //! and nothing is counted for it.
 
 use ff_core::worker::Worker;
-use ff_core::{Code, Error, Result, limits};
+use ff_core::{Code, Error, Partition, Result, limits};
 
 use crate::env;
+use crate::locks::Turn;
 use crate::registry::HeldLeases;
-use crate::scheduler::Ask;
 use crate::scheduler::ready::READ_PATIENCE_MS;
+use crate::scheduler::{Ask, Taken};
 use crate::services::Services;
 
 impl Services {
@@ -44,22 +45,39 @@ impl Services {
         }
     }
 
-    /// How many of the tasks that an exchange has taken its worker has no room for. An exchange that takes no more than
-    /// it ends adds nothing, and between two counts the engine adds up what exchanges take: a busy worker is counted
-    /// about once a second.
-    pub(super) async fn beyond_capacity(&self, ask: &Ask, ended: usize, taken: usize) -> Result<Surplus> {
-        if ask.grant_ttl_ms.is_some() {
+    /// How many of the tasks that a call has just taken its worker has no room for. They are counted only if the worker
+    /// is close to its capacity: tasks that replace others, or that are few for it, cost no read. A count sees every task
+    /// that was taken before it, so of two calls at the same time, at any servers, at least one sees the tasks of both.
+    pub(super) async fn beyond_capacity(&self, ask: &Ask, taken: usize) -> Result<Surplus<'_>> {
+        if taken == 0 || ask.grant_ttl_ms.is_some() {
             return Ok(Surplus::None);
         }
         let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
         let now = self.transactor.env().now_ms();
-        if self.shared.registry.has_room(&key, ended, taken, now) || taken <= ended {
+        if self.shared.registry.has_room(&key, count_of(taken), count_of(ask.lease_ids.len()), now) {
             return Ok(Surplus::None);
         }
+        // Calls of this engine give back one after another, so that they do not all give back for the same surplus.
+        let turn = self.transactor.locks().take(Partition::SYSTEM, key).await;
         let Some(held) = self.count_held(ask).await? else { return Ok(Surplus::None) };
         let over = usize::try_from(held.leases.saturating_sub(held.capacity)).unwrap_or(usize::MAX).min(taken);
-        self.shared.registry.has_room(&key, over, 0, now);
-        Ok(if over == 0 { Surplus::None } else { Surplus::Some { over, refusal: at_capacity(&held) } })
+        Ok(if over == 0 { Surplus::None } else { Surplus::Some { over, refusal: at_capacity(&held), _turn: turn } })
+    }
+
+    /// Gives back what a claim has taken beyond the capacity of its worker. Refuses the claim if nothing is left.
+    pub(super) async fn keep_within_capacity(&self, ask: &Ask, mut taken: Vec<Taken>) -> Result<Vec<Taken>> {
+        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        // The claim was counted before it began to wait.
+        if taken.is_empty() || !self.shared.registry.is_nearly_full(&key, count_of(ask.lease_ids.len())) {
+            return Ok(taken);
+        }
+        // Tasks that cannot be counted are the worker's own business.
+        let Ok(Surplus::Some { over, refusal, _turn }) = self.beyond_capacity(ask, taken.len()).await else {
+            return Ok(taken);
+        };
+        let surplus = taken.split_off(taken.len().saturating_sub(over));
+        self.scheduler.give_back(surplus).await;
+        if taken.is_empty() { Err(refusal) } else { Ok(taken) }
     }
 
     /// The leases that the worker of a claim holds, as the store has them now; `None` if they are not to be counted.
@@ -78,6 +96,7 @@ impl Services {
             return Ok(None);
         }
         let instances = [ask.instance_id.as_str()];
+        let begun = self.shared.registry.leases_begun(&key);
         let counting = self.shared.registry.leases_held(namespace, &instances);
         let leases = match env::within(self.transactor.env_handle(), READ_PATIENCE_MS, counting).await {
             Some(Ok(held)) => held.iter().sum(),
@@ -85,19 +104,24 @@ impl Services {
             Some(Err(_)) | None => return Ok(None),
         };
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
-        self.shared.registry.remember_held(key, held, now);
+        self.shared.registry.remember_held(key, held, begun, now);
         Ok(Some(held))
     }
 }
 
-/// The part of the tasks of an exchange that its worker has no room for.
-pub(super) enum Surplus {
+/// The part of the tasks of a call that its worker has no room for.
+pub(super) enum Surplus<'a> {
     None,
-    /// So many, and the answer if nothing else is left.
+    /// So many, and the answer if nothing else is left. Other calls of the worker wait until they are given back.
     Some {
         over: usize,
         refusal: Error,
+        _turn: Turn<'a>,
     },
+}
+
+fn count_of(tasks: usize) -> u64 {
+    u64::try_from(tasks).unwrap_or(u64::MAX)
 }
 
 fn at_capacity(held: &HeldLeases) -> Error {

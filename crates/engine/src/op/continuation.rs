@@ -36,7 +36,7 @@ impl Handle<ContinueAsNew> for Services {
         let verb = Continue { caller, args: &args, input, blob };
         let continued = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
         self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &continued).await;
-        continued
+        continued?
     }
 }
 
@@ -48,16 +48,20 @@ struct Continue<'a> {
 }
 
 impl Command for Continue<'_> {
-    type Outcome = ContinueAsNewOutcome;
+    /// The refusal of a holder that was stopped instead, which is committed.
+    type Outcome = Result<ContinueAsNewOutcome>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<ContinueAsNewOutcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Result<ContinueAsNewOutcome>> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let before = execution.clone();
         let mut effects = Effects::default();
         let fence = &self.args.fence;
         let told = execution.continue_as_new(fence, self.input.clone(), tx.now, &mut effects)?;
         let brought = self.args.new_entries()?;
-        if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
+        if execution != before {
+            if let Some(stopped) = stop_instead(tx, &before, fence, &brought).await? {
+                return Ok(Err(stopped));
+            }
             tx.require_holder(&execution.key(), fence);
             journal::append(tx, &before, fence, &brought).await?;
             if self.input.is_some() {
@@ -68,6 +72,6 @@ impl Command for Continue<'_> {
             tx.save_execution(&execution, effects);
         }
         let public_state = told.public_state.unwrap_or_else(|| execution.public_state());
-        Ok(ContinueAsNewOutcome { generation: told.generation, public_state })
+        Ok(Ok(ContinueAsNewOutcome { generation: told.generation, public_state }))
     }
 }

@@ -15,7 +15,7 @@ use ff_core::op::{
 };
 use ff_core::payload::Payload;
 use ff_core::planted::{Bug, planted};
-use ff_core::suspension::{NewSuspension, SuspendReason};
+use ff_core::suspension::NewSuspension;
 use ff_core::waitpoint::{CloseReason, NewWaitpoint, Waitpoint};
 use ff_core::{
     AcceptedSignal, Blob, Code, Document, Error, Indexed, Key, PublicState, Result, SignalId, Suspension, SuspensionId,
@@ -124,14 +124,15 @@ impl Handle<WaitChildren> for Services {
         let verb = Request::<WaitChildren> { caller, args: &args };
         let waiting = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
         self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &waiting).await;
-        waiting
+        waiting?
     }
 }
 
 impl Command for Request<'_, WaitChildren> {
-    type Outcome = WaitChildrenOutcome;
+    /// The refusal of a holder that was stopped instead, which is committed.
+    type Outcome = Result<WaitChildrenOutcome>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<WaitChildrenOutcome> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Result<WaitChildrenOutcome>> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let before = execution.clone();
         let fence = &self.args.fence;
@@ -141,13 +142,17 @@ impl Command for Request<'_, WaitChildren> {
         let public_state = told.public_state.unwrap_or_else(|| execution.public_state());
         let outcome = WaitChildrenOutcome { open_children: told.open_children, public_state };
         let brought = self.args.new_entries()?;
-        if execution != before && !stop_instead(tx, &before, fence, &brought).await? {
-            tx.require_holder(&execution.key(), fence);
-            journal::append(tx, &before, fence, &brought).await?;
-            payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.continuation.as_deref());
-            tx.save_execution(&execution, effects);
+        if execution == before {
+            return Ok(Ok(outcome));
         }
-        Ok(outcome)
+        if let Some(stopped) = stop_instead(tx, &before, fence, &brought).await? {
+            return Ok(Err(stopped));
+        }
+        tx.require_holder(&execution.key(), fence);
+        journal::append(tx, &before, fence, &brought).await?;
+        payload::write(tx, payload::Which::Continuation, &execution.id, blob, before.continuation.as_deref());
+        tx.save_execution(&execution, effects);
+        Ok(Ok(outcome))
     }
 }
 
@@ -266,9 +271,8 @@ impl Command for SuspendExecution<'_> {
             return repeated_answer(tx, execution, kept, 0).await;
         }
         let brought = self.args.new_entries()?;
-        if stop_instead(tx, &execution, fence, &brought).await? {
-            let why = Error::of(Code::ExecutionNotActive).with("reason", SuspendReason::NoProgress);
-            return Ok(Decided::Stopped(why));
+        if let Some(stopped) = stop_instead(tx, &execution, fence, &brought).await? {
+            return Ok(Decided::Stopped(stopped));
         }
         let request = self.request(&execution);
         request.validate()?;

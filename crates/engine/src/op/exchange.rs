@@ -126,7 +126,7 @@ impl Services {
             false => held,
         };
         let held = self.lower(held, asked.max_tasks().saturating_sub(stay)).await;
-        let held = self.lower_to_capacity(&ask, end.len() - stay, held).await;
+        let held = self.lower_to_capacity(&ask, held).await;
         (ExchangeOutcome { end, renew, claim: Some(held.claimed) }, held.taken)
     }
 
@@ -220,13 +220,10 @@ impl Services {
     }
 
     /// Gives back what is beyond the capacity that the worker named when it registered.
-    async fn lower_to_capacity(&self, ask: &Ask, ended: usize, held: ExchangedClaim) -> ExchangedClaim {
+    async fn lower_to_capacity(&self, ask: &Ask, held: ExchangedClaim) -> ExchangedClaim {
         let taken = held.taken.len().min(held.claimed.tasks.len());
-        if taken == 0 && ended == 0 {
-            return held;
-        }
-        match Box::pin(self.beyond_capacity(ask, ended, taken)).await {
-            Ok(Surplus::Some { over, refusal }) => {
+        match Box::pin(self.beyond_capacity(ask, taken)).await {
+            Ok(Surplus::Some { over, refusal, _turn }) => {
                 let room = held.claimed.tasks.len().saturating_sub(over);
                 let mut held = self.lower(held, room).await;
                 if room == 0 {

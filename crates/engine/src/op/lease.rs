@@ -208,7 +208,8 @@ impl Services {
     }
 
     async fn claim_tasks(&self, ask: Arc<Ask>, once: Option<ClaimOnce>) -> Result<ClaimOutcome> {
-        let mut taken = self.scheduler.take_work(&ask).await?;
+        let taken = self.scheduler.take_work(&ask).await?;
+        let mut taken = Box::pin(self.keep_within_capacity(&ask, taken)).await?;
         if let Some(once) = once.as_ref().filter(|_| !taken.is_empty() && !ask.gone.is_said()) {
             match Box::pin(self.keep_claim(&ask, once, taken)).await? {
                 KeptClaim::Ours(kept) => taken = kept,

@@ -198,7 +198,9 @@ impl Handle<ResumeSubscription> for Services {
         let identity = self.transactor.identity::<ResumeSubscription>(caller, &args, None);
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let change = SetPaused { caller, namespace: &namespace, args: &args, paused: false };
-        self.transactor.transact_once(Partition::SYSTEM, identity, &change).await
+        let resumed = self.transactor.transact_once(Partition::SYSTEM, identity, &change).await?;
+        self.shared.subscriptions.deliver_soon(&namespace, &args.name);
+        Ok(resumed)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Decides whether a candidate may start now: its budgets, its concurrency keys, then its quota. It fails closed: a
-//! gate that cannot be read admits nothing.
+//! Decides whether a candidate may start now: its budgets as they were read, its concurrency keys, its estimate, then its
+//! quota. It fails closed: a gate that cannot be read admits nothing.
 //!
-//! Budgets are only read, unless there is an estimate to hold. A quota is written: the start is counted, and a
+//! Budgets are only read, unless there is an estimate to hold. An estimate that is held may keep other executions out,
+//! and a budget may fail those, so it is held only when the keys are taken. A quota is written: the start is counted, and a
 //! concurrency slot is taken in the quota's partition before the claim commits. A claim that is not applied gives back
 //! its own slot and no other.
 
@@ -267,18 +268,18 @@ impl Scheduler {
             return Admission::Admitted { slot: None };
         }
         let slot = SlotId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
+        if !execution.concurrency().is_empty() {
+            return Box::pin(self.admit_by_keys(execution, lease_id, slot)).await;
+        }
         if estimates {
             return Box::pin(self.admit_by_estimate(execution, lease_id, slot)).await;
         }
-        if execution.concurrency().is_empty() {
-            return self.ask_quota_of(execution, lease_id, slot).await;
-        }
-        Box::pin(self.admit_by_keys(execution, lease_id, slot)).await
+        self.ask_quota_of(execution, lease_id, slot).await
     }
 
-    /// Takes the keys of an execution, then asks its quota. The quota comes last because a counted start is never given
-    /// back.
-    pub(super) async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
+    /// Takes the keys of an execution, then holds its estimate and asks its quota. The quota comes last because a
+    /// counted start is never given back.
+    async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
         match self.take_keys(execution, lease_id, slot).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => return Admission::Refused(refusal),
@@ -289,7 +290,11 @@ impl Scheduler {
                 return Admission::Unreadable;
             }
         }
-        match self.ask_quota_of(execution, lease_id, slot).await {
+        let admission = match execution.estimate() {
+            Some(_) => self.admit_by_estimate(execution, lease_id, slot).await,
+            None => self.ask_quota_of(execution, lease_id, slot).await,
+        };
+        match admission {
             Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
             refused => {
                 self.free_keys(execution, execution.concurrency(), slot).await;

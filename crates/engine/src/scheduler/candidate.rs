@@ -14,7 +14,7 @@ use super::{Ask, FlowAdmits, Scheduler, Taken};
 use crate::transaction::{Command, NotApplied, Tx};
 
 /// Work whose budgets or quota cannot be read is passed over for this long.
-const UNREADABLE_MS: i64 = 1_000;
+pub(super) const UNREADABLE_MS: i64 = 1_000;
 /// Members of a cancelled flow are left alone for this long before they are tried again, and so are candidates that
 /// damaged data keeps from being tried.
 const ASIDE_MS: i64 = 1_000;
@@ -33,6 +33,12 @@ pub(super) enum TryOutcome {
     Parked {
         namespace: String,
         gate: String,
+    },
+    /// A gate refused it because of a claim on its way: it is left alone for this long.
+    Contended {
+        namespace: String,
+        gate: String,
+        pause_ms: i64,
     },
     /// The execution has changed since it was read.
     Lost,
@@ -59,6 +65,7 @@ impl Scheduler {
             TryOutcome::Aside => ready.put_aside(candidate, now + ASIDE_MS),
             // A parked candidate may be back in its queue by now.
             TryOutcome::Parked { .. } => ready.lost(candidate, now),
+            TryOutcome::Contended { pause_ms, .. } => ready.put_off(candidate, now + pause_ms),
             TryOutcome::Lost => ready.overtaken(candidate, now),
             TryOutcome::Failed(error) if !is_outage(error) => ready.put_aside(candidate, now + ASIDE_MS),
             TryOutcome::Failed(_) | TryOutcome::Doubtful(_) => {
@@ -217,11 +224,15 @@ impl Scheduler {
     }
 
     async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<TryOutcome> {
+        let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
+        if let Some(pause_ms) = self.pause_for_tries(execution, &refusal).await {
+            tracing::debug!(execution = %execution.id, gate, pause_ms, "refused because of a claim on its way");
+            return Ok(TryOutcome::Contended { namespace, gate, pause_ms });
+        }
         match &refusal.limit {
             Limit::Dimension(dimension) => self.transactor.metrics().refused_by_budget(dimension),
             Limit::Quota(limit) => self.transactor.metrics().refused_by_quota(limit),
         }
-        let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
         self.park(execution, refusal).await?;
         Ok(TryOutcome::Parked { namespace, gate })
     }

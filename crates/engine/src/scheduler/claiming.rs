@@ -384,9 +384,9 @@ impl Claiming {
                 self.taken.push(taken);
                 return;
             }
-            TryOutcome::Parked { namespace, gate } => {
-                // The gate is closed now. If it opens while this claim goes on, its budget is read anew, because the
-                // old reading would park the same work over and over.
+            TryOutcome::Parked { namespace, gate } | TryOutcome::Contended { namespace, gate, .. } => {
+                // The gate is closed now, or will be asked again soon. If this claim goes on by then, its budget is read
+                // anew, because the old reading would refuse the same work over and over.
                 self.budgets.lock().expect("no holder of this lock panics").forget(&namespace, &gate);
             }
             TryOutcome::Aside | TryOutcome::Lost => {}

@@ -15,7 +15,7 @@ use super::candidate::is_outage;
 use crate::charges::{Charge, Charged};
 
 impl Scheduler {
-    /// Holds the estimate of an execution, then asks its keys and its quota.
+    /// Holds the estimate of an execution, then asks its quota.
     pub(super) async fn admit_by_estimate(&self, execution: &Execution, lease: LeaseId, slot: SlotId) -> Admission {
         match self.hold_estimate(execution, slot).await {
             Ok(None) => {}
@@ -28,11 +28,7 @@ impl Scheduler {
                 return Admission::Unreadable;
             }
         }
-        let admission = match execution.concurrency().is_empty() {
-            true => self.ask_quota_of(execution, lease, slot).await,
-            false => self.admit_by_keys(execution, lease, slot).await,
-        };
-        match admission {
+        match self.ask_quota_of(execution, lease, slot).await {
             Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
             refused => {
                 self.give_back_estimates(execution, slot).await;

@@ -13,6 +13,7 @@ mod candidate;
 pub(crate) mod charging;
 mod claiming;
 pub(crate) mod concurrency;
+mod contention;
 mod estimates;
 mod first_calls;
 mod held;

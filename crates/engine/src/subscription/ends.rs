@@ -78,6 +78,34 @@ impl Command for End<'_> {
     }
 }
 
+/// Lets the webhooks of a subscription that goes on be sent, in one partition, from an entry of its index on. Returns the
+/// entry behind which there may be more.
+pub(super) struct GoOn {
+    pub(super) id: SubscriptionId,
+    pub(super) after: Option<(i64, Key)>,
+}
+
+impl Command for GoOn {
+    type Outcome = Option<(i64, Key)>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<(i64, Key)>> {
+        let limit = tx.transactor.chunk(limits::DELIVERIES_PER_COMMIT);
+        let mut scan = Scan::first(index::open_deliveries(self.id.0), limit).with_documents();
+        scan.after.clone_from(&self.after);
+        let page = tx.scan(scan).await?;
+        let last = page.entries.last().map(|last| (last.score, last.member.clone()));
+        let last = last.filter(|_| page.entries.len() == limit);
+        for entry in page.entries {
+            let Some(loaded) = tx.adopt_readable::<Execution>(entry.member, entry.document) else { continue };
+            let mut execution = loaded.document;
+            if execution.end_delay(tx.now) {
+                tx.save_shared(Arc::new(execution), Effects::default());
+            }
+        }
+        Ok(last)
+    }
+}
+
 pub(super) struct Remove<'a> {
     pub(super) subscription: &'a Subscription,
 }

@@ -22,7 +22,7 @@ use ff_store::Scan;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use self::advance::Advance;
-use self::ends::{Begin, End, Remove, RemoveCursor};
+use self::ends::{Begin, End, GoOn, Remove, RemoveCursor};
 use self::look::Look;
 use self::state::{Advanced, Place, SubscriptionState};
 use crate::servers::Servers;
@@ -219,6 +219,36 @@ impl Subscriptions {
         };
         let begun = stream::iter(self.transactor.flow_partitions()).map(begin).buffer_unordered(PARTITIONS_AT_ONCE);
         begun.try_collect::<()>().await
+    }
+
+    /// Lets the webhooks of a subscription that was paused be sent now, in a task of its own. Those that this misses look
+    /// for themselves within half a minute.
+    pub(crate) fn deliver_soon(&self, namespace: &str, name: &str) {
+        let (subscriptions, key) = (self.clone(), Subscription::key_of(namespace, name));
+        self.transactor.spawn_short(async move {
+            if let Err(error) = subscriptions.deliver_now(key).await
+                && let Some(suppressed) = subscriptions.transactor.may_log("webhooks were not let go on")
+            {
+                tracing::warn!(%error, suppressed, "webhooks of a resumed subscription wait for up to 30 s");
+            }
+        });
+    }
+
+    async fn deliver_now(&self, key: Key) -> Result<()> {
+        let found = self.transactor.find::<Subscription>(Partition::SYSTEM, key).await?;
+        let Some(id) = found.filter(|one| !one.paused && one.is_webhook()).map(|one| one.id) else { return Ok(()) };
+        let go_on = |partition| async move {
+            let mut after = None;
+            loop {
+                let verb = GoOn { id, after };
+                after = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
+                if after.is_none() {
+                    return Ok::<(), ff_core::Error>(());
+                }
+            }
+        };
+        let gone_on = stream::iter(self.transactor.flow_partitions()).map(go_on).buffer_unordered(PARTITIONS_AT_ONCE);
+        gone_on.try_collect::<()>().await
     }
 
     /// Removes the cursors and open webhooks of a subscription, and the subscription last.

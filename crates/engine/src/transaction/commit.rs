@@ -360,6 +360,7 @@ impl Transactor {
                 due: one.due,
                 marked: one.marked,
                 released: one.released,
+                leases: one.leases,
             });
         }
     }

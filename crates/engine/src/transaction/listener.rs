@@ -34,6 +34,8 @@ pub(crate) struct AppliedCommit {
     pub(crate) marked: Vec<Key>,
     /// Slots that leases gave up without a mark.
     pub(crate) released: Vec<Released>,
+    /// The leases that it began, with how long they last, and those that it ended.
+    pub(crate) leases: Vec<(Key, Option<i64>)>,
 }
 
 /// A commit that may have been applied.

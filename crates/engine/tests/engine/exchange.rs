@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ff_core::op::parts::RenewalOutcome;
 use ff_core::op::view::Task;
-use ff_core::op::{Claim, Complete, Exchange, ExchangeEnded, ExchangeOutcome, GetExecution, RegisterWorker};
+use ff_core::op::{
+    Claim, Complete, Exchange, ExchangeEnded, ExchangeOutcome, GetExecution, ListWorkers, RegisterWorker,
+};
 use ff_core::{Code, Family, PublicState};
+use ff_engine::Options;
+use ff_store::Query;
 use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
@@ -357,6 +361,128 @@ async fn a_registered_worker_gets_no_more_than_it_runs_at_once() {
     assert_eq!(last.len(), 2, "they ended by calls of their own");
     let claim = json!({ "instance_id": "w-1", "lanes": ["default"], "max_tasks": 4 });
     assert_eq!(h.refused::<Claim>(claim).await, Code::WorkerAtCapacity);
+    h.finish().await;
+}
+
+fn registration(instance: &str, capacity: u32) -> Value {
+    json!({ "instance_id": instance, "worker_id": "w", "lanes": ["default"], "nonce": "n", "capacity": capacity })
+}
+
+async fn claim_as(h: &Harness, instance: &str, max_tasks: usize) -> Vec<Task> {
+    h.must::<Claim>(json!({ "instance_id": instance, "lanes": ["default"], "max_tasks": max_tasks })).await.tasks
+}
+
+#[tokio::test(start_paused = true)]
+async fn endings_that_free_nothing_make_no_room_for_a_full_worker() {
+    for case in ["none", "wrong fence", "twice", "earlier", "unknown", "another worker's", "handed back"] {
+        let h = Harness::start().await;
+        h.must::<RegisterWorker>(registration("w-1", 2)).await;
+        h.must::<RegisterWorker>(registration("w-2", 2)).await;
+        for _ in 0..9 {
+            h.submit(json!({})).await;
+        }
+        let mut held = claim_as(&h, "w-1", 2).await;
+        assert_eq!(held.len(), 2, "{case}");
+        let mut ending = complete(&held[0]);
+        let (end, room) = match case {
+            "wrong fence" => {
+                ending["complete"]["fence"]["lease_id"] = json!("01a3185c-5000-7661-80ab-28b890620001");
+                (vec![ending], 0)
+            }
+            "twice" => (vec![ending.clone(), ending], 1),
+            "earlier" => {
+                h.must::<Complete>(ending["complete"].clone()).await;
+                held.extend(claim_as(&h, "w-1", 1).await);
+                (vec![ending], 0)
+            }
+            "unknown" => {
+                let id = held[0].execution_id.to_string();
+                ending["complete"]["execution_id"] = json!(format!("{}00000000", &id[..id.len() - 8]));
+                (vec![ending], 0)
+            }
+            "another worker's" => (vec![complete(&claim_as(&h, "w-2", 1).await[0])], 0),
+            "handed back" => {
+                // The second of these has no room, and what it took goes back; that makes no room, either.
+                for _ in 0..2 {
+                    let wrong = json!({ "complete": { "execution_id": held[1].execution_id, "fence": { "lease_id":
+                        "01a3185c-5000-7661-80ab-28b890620001", "epoch": 1, "attempt": 0 } } });
+                    exchange(&h, vec![wrong], Vec::new(), Some(json!({ "max_tasks": 1 }))).await;
+                }
+                (Vec::new(), 0)
+            }
+            _ => (Vec::new(), 0),
+        };
+        let asked = exchange(&h, end, Vec::new(), Some(json!({ "max_tasks": 2 }))).await.claim.unwrap();
+        assert_eq!(asked.tasks.len(), room, "{case}");
+        let shown = h.must::<ListWorkers>(json!({})).await.items;
+        let worker = shown.iter().find(|worker| worker.instance_id == "w-1").expect("it is registered");
+        assert_eq!(worker.leases_held, 2, "{case}");
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_at_the_same_time_give_a_worker_no_more_than_it_runs() {
+    for servers in [1, 2] {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let other = if servers == 1 { None } else { Some(h.second().await) };
+        h.must::<RegisterWorker>(registration("w-1", 1)).await;
+        for _ in 0..6 {
+            h.submit(json!({})).await;
+        }
+        // All of them count before any of them takes.
+        trouble.begin(|call| match call {
+            Call::Commit { .. } => Plan {
+                before: Some(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(5)))),
+                ..Plan::default()
+            },
+            Call::Read { .. } => Plan::default(),
+        });
+        let ask = || json!({ "instance_id": "w-1", "lanes": ["default"] });
+        let elsewhere = other.as_ref().unwrap_or(&h);
+        let all = tokio::join!(h.call::<Claim>(ask()), elsewhere.call::<Claim>(ask()), h.call::<Claim>(ask()));
+        trouble.end();
+        let counts = [all.0, all.1, all.2].map(|one| one.map_or(0, |claimed| claimed.tasks.len()));
+        assert!(counts.iter().sum::<usize>() <= 1, "{servers}: {counts:?}");
+        assert!(servers == 2 || counts.iter().sum::<usize>() == 1, "on one server one of them stays: {counts:?}");
+        let held = h.must::<ListWorkers>(json!({})).await.items[0].leases_held;
+        assert_eq!(held, counts.iter().sum::<usize>() as u64, "{servers}");
+        if let Some(other) = other {
+            other.engine.close().await;
+        }
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_worker_that_ends_as_much_as_it_takes_is_not_counted() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    for (capacity, held) in [(4, 4), (40, 4)] {
+        let instance = format!("w-{capacity}");
+        h.must::<RegisterWorker>(registration(&instance, capacity)).await;
+        for _ in 0..30 {
+            h.submit(json!({})).await;
+        }
+        let mut tasks = claim_as(&h, &instance, held).await;
+        let counts = Arc::new(AtomicUsize::new(0));
+        let counted = counts.clone();
+        trouble.begin(move |call| {
+            if matches!(call, Call::Read { queries, .. } if queries.iter().any(|one| matches!(one, Query::Count { .. }))) {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+            Plan::default()
+        });
+        for _ in 0..20 {
+            let end = vec![complete(&tasks.remove(0))];
+            let claim = json!({ "lanes": ["default"], "max_tasks": 1 });
+            let args = json!({ "instance_id": instance, "end": end, "claim": claim });
+            tasks.extend(h.must::<Exchange>(args).await.claim.unwrap().tasks);
+            assert_eq!(tasks.len(), held);
+            h.pass(500).await;
+        }
+        trouble.end();
+        assert_eq!(counts.load(Ordering::SeqCst), 0, "{capacity}");
+    }
     h.finish().await;
 }
 

@@ -4,11 +4,12 @@ use ff_core::execution::StepAnswer;
 use ff_core::op::park::Outcome;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    AppendFrames, Complete, DecideStep, Delay, ExplainExecution, Fail, GetExecution, ListApprovals, Park, Progress,
-    ReasonCode, RecordSteps, ReplayExecution, RevokeLease, Suspend, WaitChildren,
+    AppendFrames, Complete, ContinueAsNew, DecideStep, Delay, Exchange, ExchangeEnded, ExplainExecution, Fail,
+    GetExecution, ListApprovals, Park, Progress, ReasonCode, RecordSteps, ReplayExecution, RevokeLease, Suspend,
+    WaitChildren,
 };
 use ff_core::suspension::SuspendReason;
-use ff_core::{BlockingReason, Code, ExecutionId, PublicState};
+use ff_core::{BlockingReason, Code, Error, ExecutionId, PublicState};
 use serde_json::{Value, json};
 
 use crate::support::Harness;
@@ -254,51 +255,73 @@ async fn a_poison_execution_is_given_up_with_what_its_workers_last_said() {
     h.finish().await;
 }
 
+/// Ends the lease of a task in this way, with an entry; says what was refused.
+async fn part(h: &Harness, how: &str, call: &Value) -> Error {
+    let mut call = call.clone();
+    match how {
+        "fail" => call["reason"] = json!("not yet"),
+        "delay" => call["delay_ms"] = json!(1_000),
+        "suspend" => {
+            call["condition"] = json!({ "any": [] });
+            call["reason"] = json!("signal");
+        }
+        _ => {}
+    }
+    let refused = match how {
+        "fail" => h.call::<Fail>(call).await.err(),
+        "delay" => h.call::<Delay>(call).await.err(),
+        "suspend" => h.call::<Suspend>(call).await.err(),
+        "wait_children" => h.call::<WaitChildren>(call).await.err(),
+        _ => h.call::<ContinueAsNew>(call).await.err(),
+    };
+    refused.expect("it did not happen")
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_loop_is_seen_in_entries_that_come_with_a_delay_or_a_failure() {
+async fn a_parting_whose_entries_are_a_loop_is_refused_and_its_repeats_are_told_the_same() {
     let h = Harness::start().await;
     for (action, state) in [("ask", PublicState::Suspended), ("fail", PublicState::Failed)] {
-        for fails in [false, true] {
+        for how in ["fail", "delay", "suspend", "wait_children", "continue_as_new"] {
             let id = h.submit(policy(action)).await;
-            for round in 1..=3 {
-                assert_eq!(h.state(&id).await, if round == 1 { PublicState::Waiting } else { PublicState::Delayed });
-                let task = h.claim_with(json!({ "wait_ms": 30_000 })).await.unwrap();
-                let mut call = entries(&task, round, &[looked(round, json!("nothing"))]);
-                match fails {
-                    true => {
-                        call["reason"] = json!("not yet");
-                        h.must::<Fail>(call).await;
-                    }
-                    false => {
-                        call["delay_ms"] = json!(1_000);
-                        h.must::<Delay>(call).await;
-                    }
-                }
+            let task = h.claim().await.unwrap();
+            let call = loops(&h, &task, 1).await;
+            let refused = part(&h, how, &call).await;
+            assert_eq!(refused.code, Code::ExecutionNotActive, "{action} {how}");
+            assert_eq!(refused.details["lease_end"], "loop_detected", "{action} {how}");
+            assert_eq!(part(&h, how, &call).await, refused, "{action} {how}");
+            let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+            assert_eq!((shown.public_state, shown.generation, shown.retry_count), (state, 0, 0), "{action} {how}");
+            if state == PublicState::Suspended {
+                assert_eq!(shown.questions[0].reason, SuspendReason::NoProgress);
+                h.must::<DecideStep>(json!({ "execution_id": id, "answer": "go_on" })).await;
+                let again = h.claim().await.unwrap();
+                assert_eq!(again.journal.as_ref().unwrap().next_number, 5, "the entries were recorded");
+                let repeated = part(&h, how, &call).await;
+                assert_eq!(
+                    (repeated.code, &repeated.details["lease_end"]),
+                    (refused.code, &refused.details["lease_end"])
+                );
+                h.must::<Complete>(json!({ "execution_id": id, "fence": again.fence })).await;
             }
-            assert_eq!(h.state(&id).await, state, "{action} {fails}");
         }
     }
     h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_is_seen_in_the_entries_of_a_suspension_and_of_a_wait_for_children() {
+async fn an_exchange_that_is_told_of_a_loop_has_room_for_another_task() {
     let h = Harness::start().await;
-    let id = h.submit(policy("ask")).await;
+    h.submit(policy("ask")).await;
     let task = h.claim().await.unwrap();
     let mut call = loops(&h, &task, 1).await;
-    call["condition"] = json!({ "any": [] });
-    call["reason"] = json!("signal");
-    assert_eq!(h.refused::<Suspend>(call.clone()).await, Code::ExecutionNotActive);
-    assert_eq!(h.refused::<Suspend>(call).await, Code::ExecutionNotActive);
-    let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
-    assert_eq!(shown.questions[0].reason, SuspendReason::NoProgress);
-    h.must::<DecideStep>(json!({ "execution_id": id, "answer": "go_on" })).await;
-    let again = h.claim().await.unwrap();
-    assert_eq!(again.journal.as_ref().unwrap().next_number, 5, "the entries were recorded");
-    let call = loops(&h, &again, 5).await;
-    h.must::<WaitChildren>(call).await;
-    let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
-    assert_eq!(shown.questions[0].reason, SuspendReason::NoProgress);
+    call["delay_ms"] = json!(1_000);
+    let next = h.submit(json!({})).await;
+    let claim = json!({ "lanes": ["default"] });
+    let said = json!({ "instance_id": "w-1", "end": [{ "delay": call }], "claim": claim });
+    let answer = h.must::<Exchange>(said).await;
+    let ExchangeEnded::Problem(problem) = &answer.end[0] else { panic!("{answer:?}") };
+    assert_eq!(problem.details["lease_end"], "loop_detected");
+    let claimed = answer.claim.expect("it asked").tasks;
+    assert_eq!(claimed.iter().map(|task| task.execution_id).collect::<Vec<_>>(), [next]);
     h.finish().await;
 }

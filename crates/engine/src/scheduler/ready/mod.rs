@@ -364,6 +364,14 @@ impl Ready {
         self.forget_if_empty(&candidate.queue);
     }
 
+    /// Leaves a candidate alone until an instant, when it is tried again: a claim that is on its way holds the room it
+    /// needs.
+    pub(crate) fn put_off(&mut self, candidate: &Candidate, until: i64) {
+        self.put_aside(candidate, until);
+        let score = candidate.execution.queue_score();
+        self.open_at(until, Opening::Candidate { queue: candidate.queue.clone(), score });
+    }
+
     /// A candidate was lost to a conflict: its present state in the store is unknown, so the queue is read again.
     pub(crate) fn lost(&mut self, candidate: &Candidate, now: i64) {
         self.in_flight.remove(&candidate.place());

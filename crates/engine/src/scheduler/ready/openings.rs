@@ -13,8 +13,17 @@ use super::{QueueId, Ready};
 pub(super) enum Opening {
     Gate(GateName),
     Queue(QueueId),
+    /// A candidate at this place of its queue was put off.
+    Candidate {
+        queue: QueueId,
+        score: i64,
+    },
     Partition(Partition),
-    Names { namespace: String, lane: String, partition: Partition },
+    Names {
+        namespace: String,
+        lane: String,
+        partition: Partition,
+    },
 }
 
 impl Ready {
@@ -114,6 +123,14 @@ impl Ready {
                         self.relist(&id);
                         self.wake_for(&id);
                     }
+                }
+                Opening::Candidate { queue: id, score } => {
+                    self.aside.retain(|_, until| *until > now);
+                    if let Some(queue) = self.queue(&id, now) {
+                        queue.note(score);
+                    }
+                    self.relist(&id);
+                    self.wake_for(&id);
                 }
                 Opening::Partition(partition) => self.open_partition(partition, now),
                 Opening::Names { namespace, lane, partition } => self.learn_again(&namespace, &lane, partition, now),

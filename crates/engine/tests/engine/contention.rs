@@ -1,0 +1,180 @@
+//! Room that a claim holds while it is on its way: no other claim may take it for room that is used.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ff_core::index::kind;
+use ff_core::op::view::Task;
+use ff_core::op::{Claim, Complete, CreateBudget, CreateQuota, GetBudget, GetExecution};
+use ff_core::{ExecutionId, PublicState};
+use ff_engine::Options;
+use ff_store::memory::{Call, Fault, Plan};
+use serde_json::{Value, json};
+
+use crate::support::Harness;
+
+/// How long the commit of the first claim takes.
+const SLOW_MS: u64 = 40;
+
+async fn budget(h: &Harness, on_hard: &str) {
+    let dimensions = json!({ "tokens": { "hard": 10 } });
+    h.must::<CreateBudget>(json!({ "name": "team", "dimensions": dimensions, "on_hard": on_hard })).await;
+}
+
+async fn submit(h: &Harness, tokens: i64, more: Value) -> ExecutionId {
+    let mut args = json!({ "budget_ids": ["team"], "policy": { "estimate": { "tokens": tokens } } });
+    args.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    h.submit(args).await
+}
+
+/// Whether a call commits a change of an execution.
+fn changes_execution(call: Call<'_>) -> bool {
+    match call {
+        Call::Commit { batches, .. } => {
+            batches.iter().any(|batch| batch.puts.iter().any(|put| put.key.kind() == kind::EXECUTION))
+        }
+        Call::Read { .. } => false,
+    }
+}
+
+/// The first commit that changes an execution takes long.
+fn first_is_slow() -> impl FnMut(Call<'_>) -> Plan + Send + 'static {
+    let seen = AtomicUsize::new(0);
+    move |call| {
+        if !changes_execution(call) || seen.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Plan::default();
+        }
+        Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(SLOW_MS)))), ..Plan::default() }
+    }
+}
+
+/// Claims at two servers at the same time; the second one begins when the first has asked the gates.
+async fn claim_at_both(h: &Harness, other: &Harness) -> (Vec<Task>, Vec<Task>) {
+    let ask = |worker: &str| json!({ "instance_id": worker, "lanes": ["default"], "wait_ms": 400 });
+    let late = async {
+        h.pass(SLOW_MS / 4).await;
+        other.must::<Claim>(ask("w-2")).await.tasks
+    };
+    let (first, second) = tokio::join!(h.must::<Claim>(ask("w-1")), late);
+    (first.tasks, second)
+}
+
+async fn complete(h: &Harness, task: &Task) {
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_the_same_execution_at_another_server_fails_asks_and_parks_nothing() {
+    let gates = [
+        json!({}),
+        json!({ "concurrency": [{ "key": "k", "limit": 1 }] }),
+        json!({ "concurrency": [{ "key": "k", "limit": 2 }] }),
+        json!({ "quota_policy_id": "one" }),
+    ];
+    for (action, gate) in
+        ["fail", "ask", "suspend", "block"].iter().flat_map(|action| gates.iter().map(move |gate| (*action, gate)))
+    {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let other = h.second().await;
+        budget(&h, action).await;
+        h.must::<CreateQuota>(json!({ "name": "one", "max_concurrent": 1 })).await;
+        for round in 0..3 {
+            trouble.begin(first_is_slow());
+            let id = submit(&h, 6, gate.clone()).await;
+            let (tasks, none) = claim_at_both(&h, &other).await;
+            trouble.end();
+            assert_eq!((tasks.len(), none.len()), (1, 0), "the slow claim is not defeated: {action} {gate} {round}");
+            let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+            assert_eq!(
+                (shown.public_state, shown.questions.len()),
+                (PublicState::Active, 0),
+                "{action} {gate} {round}"
+            );
+            complete(&h, &tasks[0]).await;
+            h.pass(100).await;
+        }
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
+/// What a claim holds that is on its way does not decide the fate of another execution.
+#[tokio::test(start_paused = true)]
+async fn room_that_a_claim_holds_on_its_way_fails_no_other_execution() {
+    for (action, tokens) in [("fail", 6), ("ask", 6), ("suspend", 6), ("fail", 10), ("ask", 10)] {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let other = h.second().await;
+        budget(&h, action).await;
+        let first = submit(&h, tokens, json!({ "priority": 9, "lane": "a" })).await;
+        let second = submit(&h, 6, json!({ "lane": "b" })).await;
+        // The claim of the first is on its way for a while, and is not applied in the end.
+        let slow = Arc::new(AtomicUsize::new(0));
+        let seen = slow.clone();
+        trouble.begin(move |call| {
+            if !changes_execution(call) || seen.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Plan::default();
+            }
+            let pause = tokio::time::sleep(Duration::from_millis(SLOW_MS));
+            Plan { before: Some(Box::pin(pause)), fault: Some(Fault::Unavailable), ..Plan::default() }
+        });
+        let ask = |lane: &str, wait_ms: u64| json!({ "instance_id": format!("w-{lane}"), "lanes": [lane], "wait_ms": wait_ms });
+        let late = async {
+            h.pass(SLOW_MS / 4).await;
+            other.must::<Claim>(ask("b", 1_000)).await.tasks
+        };
+        let (lost, taken) = tokio::join!(h.call::<Claim>(ask("a", 0)), late);
+        trouble.end();
+        assert!(lost.is_err() || lost.is_ok_and(|lost| lost.tasks.is_empty()), "its store did not answer");
+        assert_eq!(
+            taken.first().map(|task| task.execution_id),
+            Some(second),
+            "{action} {tokens}: it starts when the room is back"
+        );
+        assert_eq!(h.state(&first).await, PublicState::Waiting);
+        complete(&h, &taken[0]).await;
+        h.pass(12_000).await;
+        assert_eq!(h.must::<GetBudget>(json!({ "name": "team" })).await.standing["tokens"].reserved, 0);
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_running_work_holds_is_judged_at_once() {
+    for (action, state) in [("fail", PublicState::Failed), ("ask", PublicState::Suspended)] {
+        let h = Harness::start().await;
+        budget(&h, action).await;
+        submit(&h, 6, json!({})).await;
+        h.claim().await.expect("6 fit");
+        let second = submit(&h, 6, json!({})).await;
+        assert!(h.claim().await.is_none(), "4 are left");
+        assert_eq!(h.state(&second).await, state);
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_execution_that_its_key_keeps_out_holds_nothing_of_a_budget() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    budget(&h, "fail").await;
+    let key = json!({ "concurrency": [{ "key": "k", "limit": 1 }], "lane": "a" });
+    h.submit(key.clone()).await;
+    let ask = |lane: &str| json!({ "instance_id": "w", "lanes": [lane] });
+    assert_eq!(h.must::<Claim>(ask("a")).await.tasks.len(), 1, "it holds the key");
+    let held = Arc::new(AtomicUsize::new(0));
+    let seen = held.clone();
+    submit(&h, 6, key).await;
+    trouble.begin(move |call| {
+        if let Call::Commit { batches, .. } = call
+            && batches.iter().any(|batch| batch.puts.iter().any(|put| put.key.kind() == kind::RESERVATION))
+        {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+        Plan::default()
+    });
+    assert!(h.must::<Claim>(ask("a")).await.tasks.is_empty());
+    trouble.end();
+    assert_eq!(held.load(Ordering::SeqCst), 0, "the key refuses before anything is held");
+    h.finish().await;
+}
