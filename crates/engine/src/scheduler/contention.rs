@@ -14,8 +14,9 @@ use ff_store::{Answer, Query, Scan, StoredDocument};
 use futures_util::future::join_all;
 
 use super::Scheduler;
-use super::admission::{Limit, Refusal, budget_refusal, place_of};
+use super::admission::{Limit, Refusal, budget_refusal};
 use super::candidate::UNREADABLE_MS;
+use crate::opening::place_of;
 
 /// How many of the newest slots or estimates of a gate are looked at.
 const TRIES_MAX: usize = 64;
