@@ -133,17 +133,52 @@ async fn a_stream_keeps_as_many_frames_as_its_policy_says() {
     for n in 1..=200 {
         h.must::<AppendFrames>(frames(&task, n, &["x"])).await;
     }
-    let read = h.must::<ReadStream>(json!({ "execution_id": id, "attempt": 0, "count": 1000 })).await;
-    assert!(read.frames.len() >= 5, "{}", read.frames.len());
-    assert_eq!(read.frames.last().unwrap().id.sequence, 200);
+    let numbers = |read: ff_core::StreamFrames| read.frames.iter().map(|frame| frame.id.sequence).collect::<Vec<_>>();
+    for count in [1, 5, 1_000] {
+        let kept: Vec<u64> = (196..=200).take(count).collect();
+        let read = h.must::<ReadStream>(json!({ "execution_id": id, "attempt": 0, "count": count })).await;
+        assert_eq!(numbers(read), kept);
+        let tail = h.must::<TailStream>(json!({ "execution_id": id, "attempt": 0, "count": count })).await;
+        assert_eq!(numbers(tail), kept);
+    }
+    let removed = json!({ "execution_id": id, "attempt": 0, "from": "0-190", "to": "0-195" });
+    assert_eq!(h.must::<ReadStream>(removed).await.frames.len(), 0);
     h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_are_kept_for_as_long_as_the_policy_says() {
+async fn frames_are_kept_for_as_long_after_the_end_of_their_attempt_as_the_policy_says() {
     let h = Harness::start().await;
     let id = h.submit(json!({ "policy": { "stream": { "retention_ttl_ms": 5_000 } } })).await;
     let task = h.claim_with(json!({ "lease_ttl_ms": 60_000 })).await.unwrap();
+    h.must::<AppendFrames>(frames(&task, 1, &["a"])).await;
+    let summary = json!({ "execution_id": id, "fence": task.fence, "first_sequence": 2, "frames": [
+        { "type": "s", "mode": "summary", "payload": { "a": 1 } } ] });
+    h.must::<AppendFrames>(summary).await;
+    h.pass(50_000).await;
+    h.must::<AppendFrames>(frames(&task, 3, &["b"])).await;
+    let shown = || h.must::<ReadStream>(json!({ "execution_id": id, "attempt": 0 }));
+    assert_eq!(shown().await.frames.len(), 3, "a running attempt keeps its frames");
+    h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    h.pass(4_900).await;
+    assert_eq!(shown().await.frames.len(), 3);
+    h.pass(200).await;
+    let ended = shown().await;
+    assert_eq!((ended.frames.len(), ended.closed_reason.as_deref()), (0, Some("success")));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_of_best_effort_are_kept_for_as_long_as_the_policy_says() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({ "policy": { "stream": { "retention_ttl_ms": 5_000 } } })).await;
+    let task = h.claim_with(json!({ "lease_ttl_ms": 60_000 })).await.unwrap();
+    let frames = |task: &Task, first: u64, texts: &[&str]| {
+        let mut call = frames(task, first, texts);
+        let frames = call["frames"].as_array_mut().unwrap();
+        frames.iter_mut().for_each(|frame| frame["mode"] = json!("best_effort"));
+        call
+    };
     h.must::<AppendFrames>(frames(&task, 1, &["a", "b"])).await;
     h.pass(3_000).await;
     h.must::<AppendFrames>(frames(&task, 3, &["c"])).await;
