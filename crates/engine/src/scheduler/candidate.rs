@@ -83,8 +83,8 @@ impl Scheduler {
         // later. The execution's partition is given a duration, because an instant of the quota's clock would mean
         // another moment by its own clock.
         let asked_at = self.transactor.env().now_ms();
-        let slot = match self.admit(execution, lease_id, budgets).await {
-            Admission::Admitted { slot } => slot,
+        let (slot, start) = match self.admit(execution, lease_id, budgets).await {
+            Admission::Admitted { slot, start } => (slot, start),
             Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
             Admission::Unreadable => {
                 self.transactor.metrics().refused("unreadable");
@@ -118,7 +118,7 @@ impl Scheduler {
                     }
                 },
             };
-            let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, asked_at, flow };
+            let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, start, asked_at, flow };
             match self.take_candidate(&claim).await {
                 Ok(Ok(taken)) => return Ok(TryOutcome::Taken(taken)),
                 Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
@@ -260,6 +260,7 @@ struct TakeCandidate<'a> {
     candidate: &'a Candidate,
     lease_id: LeaseId,
     slot: Option<SlotId>,
+    start: Option<SlotId>,
     /// An instant of the process's clock before the slot was asked for.
     asked_at: i64,
     flow: Option<(Key, Version)>,
@@ -294,7 +295,7 @@ impl Command for TakeCandidate<'_> {
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
             let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
             if let Some(granted) = execution.grant.as_mut() {
-                granted.slot = self.slot;
+                (granted.slot, granted.start) = (self.slot, self.start);
             }
             tx.save_execution(&execution, effects);
             return Ok(Taken::Grant(grant));

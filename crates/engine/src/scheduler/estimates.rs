@@ -33,7 +33,7 @@ impl Scheduler {
             false => self.admit_by_keys(execution, lease, slot).await,
         };
         match admission {
-            Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
+            Admission::Admitted { start, .. } => Admission::Admitted { slot: Some(slot), start },
             refused => {
                 self.give_back_estimates(execution, slot).await;
                 refused
