@@ -254,10 +254,12 @@ async fn a_grant_that_starts_nothing_gives_its_start_back() {
         assert_eq!(h.state(&second).await, PublicState::RateLimited);
         let by_grant = json!({ "instance_id": "w-1", "grant_id": grant.grant_id, "execution_id": first });
         match way {
-            "returned" => drop(h.must::<ReturnGrant>(by_grant).await),
+            "returned" => assert!(h.must::<ReturnGrant>(by_grant).await.changed),
             "lapsed" => h.pass(5_100).await,
-            "cancelled" => drop(h.must::<CancelExecution>(json!({ "execution_id": first })).await),
-            "held" => drop(h.must::<HoldExecution>(json!({ "execution_id": first })).await),
+            "cancelled" => {
+                h.must::<CancelExecution>(json!({ "execution_id": first })).await;
+            }
+            "held" => assert!(h.must::<HoldExecution>(json!({ "execution_id": first })).await.changed),
             _ => {
                 let task = h.must::<ClaimFromGrant>(by_grant).await.task;
                 h.must::<Complete>(json!({ "execution_id": first, "fence": task.fence })).await;

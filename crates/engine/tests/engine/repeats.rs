@@ -86,7 +86,8 @@ async fn a_suspension_that_was_satisfied_at_once_is_answered_alike_after_the_end
     let id = h.submit(json!({})).await;
     let fence = h.claim().await.unwrap().fence;
     let pending = h.must::<CreatePendingWaitpoint>(json!({ "execution_id": id, "fence": fence })).await;
-    let signal = json!({ "execution_id": id, "waitpoint_id": pending.waitpoint_id, "token": pending.token, "name": "go" });
+    let signal =
+        json!({ "execution_id": id, "waitpoint_id": pending.waitpoint_id, "token": pending.token, "name": "go" });
     h.must::<DeliverSignal>(signal).await;
     let suspend = |key: &str| {
         json!({ "execution_id": id, "fence": fence, "idempotency_key": key, "condition": { "any": [] },
