@@ -113,8 +113,9 @@ impl Edge {
         if new.upstream == new.downstream {
             return Err(Error::of(Code::SelfReferencingEdge).with("execution_id", new.upstream));
         }
-        if [new.upstream.partition, new.downstream.partition] != [new.flow.partition; 2] {
-            return Err(Error::of(Code::PartitionMismatch).with("flow_id", new.flow));
+        // Members live beside their flow.
+        if let Some(stranger) = [new.upstream, new.downstream].iter().find(|end| end.partition != new.flow.partition) {
+            return Err(Error::of(Code::ExecutionNotInFlow).with("execution_id", stranger).with("flow_id", new.flow));
         }
         if !new.kind.is_empty() {
             text::kind("kind", &new.kind)?;
@@ -266,8 +267,8 @@ mod tests {
         let code = |new| Edge::stage(new, 10).unwrap_err().code;
         assert_eq!(code(NewEdge { downstream: execution(1), ..new() }), Code::SelfReferencingEdge);
         let far = ExecutionId { partition: 3, ..execution(2) };
-        assert_eq!(code(NewEdge { downstream: far, ..new() }), Code::PartitionMismatch);
-        assert_eq!(code(NewEdge { upstream: far, ..new() }), Code::PartitionMismatch);
+        assert_eq!(code(NewEdge { downstream: far, ..new() }), Code::ExecutionNotInFlow);
+        assert_eq!(code(NewEdge { upstream: far, ..new() }), Code::ExecutionNotInFlow);
         let field = |new| Edge::stage(new, 10).unwrap_err().details["field"].clone();
         assert_eq!(field(NewEdge { kind: "k".repeat(limits::KIND_MAX_BYTES + 1), ..new() }), "kind");
         assert_eq!(field(NewEdge { data_ref: Some(String::new()), ..new() }), "data_ref");

@@ -105,10 +105,11 @@ pub(crate) fn edge_view(edge: &Edge) -> EdgeView {
     }
 }
 
-/// The member of a flow under an id, or the refusal.
+/// The member of a flow under an id, or the refusal. Members live beside their flow, so an id of another partition is
+/// that of no member.
 pub(crate) async fn load_member(tx: &mut Tx<'_>, flow: &Flow, id: &ExecutionId) -> Result<Execution> {
     if id.partition != flow.id.partition {
-        return Err(Error::of(Code::PartitionMismatch).with("execution_id", id).with("flow_id", flow.id));
+        return Err(not_in_flow(flow, id));
     }
     let member = tx.execution(id).await?;
     check_member(flow, &member)?;
@@ -120,10 +121,13 @@ pub(crate) fn check_member(flow: &Flow, execution: &Execution) -> Result<()> {
         return Err(crate::visibility::not_found(&execution.id));
     }
     if execution.flow != Some(flow.id) {
-        let error = Error::of(Code::ExecutionNotInFlow);
-        return Err(error.with("execution_id", execution.id).with("flow_id", flow.id));
+        return Err(not_in_flow(flow, &execution.id));
     }
     Ok(())
+}
+
+fn not_in_flow(flow: &Flow, id: &ExecutionId) -> Error {
+    Error::of(Code::ExecutionNotInFlow).with("execution_id", id).with("flow_id", flow.id)
 }
 
 /// The effect of one edge on its child.

@@ -178,6 +178,7 @@ impl<'a> Runs<'a> {
                 let id = ExecutionId { partition, uuid: free_id(tx, derived, key).await? };
                 let args = CreateExecutionArgs { execution_id: Some(id), ..(**request).clone() };
                 let mut submission = self.submissions.submission(&self.caller, &args).await?;
+                submission.check_new()?;
                 submission.request.schedule = scheduled;
                 let execution = Execution::create(submission.request, tx.now)?;
                 self.latest = Some(Some(Latest::Execution(Box::new(execution.clone()))));

@@ -45,6 +45,9 @@ pub(crate) struct Submission {
     pub(crate) debounce: Option<Debounce>,
     /// Whether its creation is an event.
     pub(crate) announced: bool,
+    /// Why its lane takes nothing new. A repeat is answered all the same, so that this is said only where a new execution
+    /// would be written.
+    pub(crate) refusal: Option<Error>,
 }
 
 impl Submission {
@@ -55,7 +58,12 @@ impl Submission {
 
     /// Whether it is created by itself, and not in one commit call with others.
     pub(crate) fn is_apart(&self, args: &CreateExecutionArgs) -> bool {
-        self.joins_a_flow(args) || self.request.sharing.single.is_some()
+        self.joins_a_flow(args) || self.request.sharing.single.is_some() || self.refusal.is_some()
+    }
+
+    /// Refuses to write a new execution into a lane that takes none.
+    pub(crate) fn check_new(&self) -> Result<()> {
+        self.refusal.clone().map_or(Ok(()), Err)
     }
 
     /// The record of the idempotency key that the store keeps.
@@ -103,7 +111,7 @@ impl Submissions {
         let namespace = caller.namespace(args.namespace.as_deref())?;
         let lane = args.lane.clone().unwrap_or_else(|| DEFAULT_LANE.to_owned());
         caller.check_lane(&lane)?;
-        let SubmissionTerms { aging_ms, announced } = self.system.check_submission(&namespace, &lane).await?;
+        let SubmissionTerms { aging_ms, announced, refusal } = self.system.submission_terms(&namespace, &lane).await?;
         let input = args.input()?;
         let size = input.as_ref().map_or(0, |input| input.bytes.len());
         bytes("input", size, self.transactor.limits().input_max_bytes)?;
@@ -140,7 +148,7 @@ impl Submissions {
         let window_ms = args.dedup_window_ms.unwrap_or(self.transactor.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
         let debounce = args.debounce.clone();
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced })
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced, refusal })
     }
 
     /// The policy of a submission: what it says, over the defaults of its namespace, over the built-in ones.
@@ -258,7 +266,7 @@ impl Command for WriteFlow<'_> {
     type Outcome = CreateFlowOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<CreateFlowOutcome> {
-        if tx.is_repeat()
+        if (tx.is_repeat() || self.members.iter().any(|(member, _)| member.refusal.is_some()))
             && let Some(outcome) = self.find_duplicate(tx).await?
         {
             return Ok(outcome);
@@ -275,6 +283,9 @@ impl Command for WriteFlow<'_> {
 impl WriteFlow<'_> {
     /// Creates the flow and everything in it.
     pub(crate) fn write(&self, tx: &mut Tx<'_>) -> Result<Flow> {
+        for (member, _) in &self.members {
+            member.check_new().map_err(|error| error.with("node", &member.request.node))?;
+        }
         let mut flow = Flow::new(self.new.clone(), tx.now)?;
         flow.stays_open = self.members.is_empty() && !self.args.complete;
         flow.keep_empty_for(tx.transactor.options().retention_ms);

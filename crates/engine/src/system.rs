@@ -155,32 +155,29 @@ impl SystemDocuments {
         }
     }
 
-    /// Refuses submissions to a lane that takes none. Answers what the namespace and the lane want of them.
-    pub(crate) async fn check_submission(&self, namespace: &str, lane: &str) -> Result<SubmissionTerms> {
+    /// The terms of the namespace and the lane for submissions. A lane that takes none is one of the terms, because a
+    /// repeat of an earlier submission is answered all the same.
+    pub(crate) async fn submission_terms(&self, namespace: &str, lane: &str) -> Result<SubmissionTerms> {
         self.check_lane(lane)?;
         let keys = [&Lane::key_of(namespace, lane), &CreationWatch::key_of(namespace)];
         let [lane, watch] = self.bodies(keys).await?;
         let announced = watch.is_some();
         let Some(lane) = lane.map(|lane| Lane::decode(&lane)).transpose()? else {
-            return Ok(SubmissionTerms { aging_ms: 0, announced });
+            return Ok(SubmissionTerms { aging_ms: 0, announced, refusal: None });
         };
-        lane.check_submission()?;
-        Ok(SubmissionTerms { aging_ms: lane.aging_ms, announced })
-    }
-
-    /// Whether a subscription asks for the creation of executions in a namespace.
-    pub(crate) async fn announces_creation(&self, namespace: &str) -> Result<bool> {
-        Ok(self.system_document::<CreationWatch>(&CreationWatch::key_of(namespace)).await?.is_some())
+        Ok(SubmissionTerms { aging_ms: lane.aging_ms, announced, refusal: lane.check_submission().err() })
     }
 }
 
 /// The wishes of a namespace and a lane about what is submitted there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SubmissionTerms {
     /// How much age is worth one step of priority; 0 is the default.
     pub(crate) aging_ms: i64,
     /// A subscription asks for the creation of executions.
     pub(crate) announced: bool,
+    /// Why the lane takes nothing new.
+    pub(crate) refusal: Option<Error>,
 }
 
 #[cfg(test)]

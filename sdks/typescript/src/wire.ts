@@ -1434,8 +1434,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
-         * @description Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
+         * Cancels a flow; none of its members starts after the answer. A flow that had ended or been cancelled before is told with its state and its members.
+         * @description Cancels a flow; none of its members starts after the answer. A flow that had ended or been cancelled before is told with its state and its members.
          */
         post: operations["cancel_flow"];
         delete?: never;
@@ -7655,7 +7655,7 @@ export interface components {
              * @description How many members the flow has.
              */
             member_count: number;
-            /** @description The first of those that are cancelled. */
+            /** @description The first of those that are cancelled, at most 1,000. */
             members: components["schemas"]["ExecutionId"][];
         };
         /** @description Every member was told. */
@@ -7667,19 +7667,25 @@ export interface components {
             outcome: "cancelled";
             /** @description Its effect on the members. */
             policy: components["schemas"]["CancelFlowPolicy"];
-            /** @description The first of those that were cancelled. */
+            /**
+             * Format: uint32
+             * @description How many members the flow has; cancelling it again lists them page by page.
+             * @default 0
+             */
+            member_count?: number;
+            /** @description The first of those that were cancelled, at most 1,000. */
             members: components["schemas"]["ExecutionId"][];
             /** @description Members that could not be cancelled. */
             failed: components["schemas"]["CancelFailure"][];
         };
-        /** @description It had ended before this call, which changed nothing. */
+        /** @description It had ended or been cancelled before this call, which changed nothing. */
         CancelFlowResultAlreadyTerminal: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             outcome: "already_terminal";
-            /** @description The state it ended in. */
+            /** @description The state it ended in; members that its cancellation let run may not have ended. */
             state: components["schemas"]["FlowState"];
             /** @description The effect of its cancellation on the members, if it was cancelled. */
             policy?: components["schemas"]["CancelFlowPolicy"] | null;
@@ -11311,7 +11317,7 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": {
-                    /** @description Where the last page of the members of a flow that had ended before ended. */
+                    /** @description Where the last page of the members of a flow that had ended or been cancelled before ended. */
                     cursor?: string | null;
                     /** @description Which members it concerns; `cancel_all` when absent. */
                     policy?: components["schemas"]["CancelFlowPolicy"] | null;

@@ -80,7 +80,8 @@ impl Execution {
     /// The reason of an end without success, in words: that of the cancellation, which may have come after a failed attempt,
     /// or of the last failure.
     pub fn end_reason(&self) -> &str {
-        let cancelled = self.cancellation.as_ref().filter(|_| self.state.terminal_outcome == TerminalOutcome::Cancelled);
+        let cancelled =
+            self.cancellation.as_ref().filter(|_| self.state.terminal_outcome == TerminalOutcome::Cancelled);
         let failed = || self.failure.as_ref().map_or("", |failure| failure.reason.as_str());
         cancelled.map_or_else(failed, |cancellation| cancellation.reason.as_str())
     }

@@ -67,21 +67,24 @@ pub enum CancelFlowResult {
         policy: CancelFlowPolicy,
         /// How many members the flow has.
         member_count: u32,
-        /// The first of those that are cancelled.
+        /// The first of those that are cancelled, at most 1,000.
         members: Vec<ExecutionId>,
     },
     /// Every member was told.
     Cancelled {
         /// Its effect on the members.
         policy: CancelFlowPolicy,
-        /// The first of those that were cancelled.
+        /// How many members the flow has; cancelling it again lists them page by page.
+        #[serde(default)]
+        member_count: u32,
+        /// The first of those that were cancelled, at most 1,000.
         members: Vec<ExecutionId>,
         /// Members that could not be cancelled.
         failed: Vec<CancelFailure>,
     },
-    /// It had ended before this call, which changed nothing.
+    /// It had ended or been cancelled before this call, which changed nothing.
     AlreadyTerminal {
-        /// The state it ended in.
+        /// The state it ended in; members that its cancellation let run may not have ended.
         state: FlowState,
         /// The effect of its cancellation on the members, if it was cancelled.
         #[serde(default, skip_serializing_if = "Option::is_none")]

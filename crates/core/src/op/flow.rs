@@ -496,7 +496,8 @@ impl ListUpstreamsArgs {
 }
 
 operation! {
-    /// Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its state.
+    /// Cancels a flow; none of its members starts after the answer. A flow that had ended or been cancelled before is told
+    /// with its state and its members.
     CancelFlow(CancelFlowArgs) -> CancelFlowResult,
     "cancel_flow" Post "/v1/flows/{flow_id}/cancel" Operator administrative validated keyed
 }
@@ -516,7 +517,7 @@ pub struct CancelFlowArgs {
     /// Answer when the members are cancelled, not when that is certain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait: bool,
-    /// Where the last page of the members of a flow that had ended before ended.
+    /// Where the last page of the members of a flow that had ended or been cancelled before ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

@@ -256,7 +256,15 @@ impl Command for SuspendExecution<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Decided> {
         let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
-        if let Some(ending) = execution.check_suspend(fence)? {
+        let ending = match execution.check_suspend(fence).map(|ending| ending.cloned()) {
+            Ok(ending) => ending,
+            // A suspension that was satisfied at once kept its lease, which may have ended in another way since.
+            Err(refusal) => match self.kept_answer(tx).await? {
+                Some(kept) => return repeated_answer(tx, execution, kept, 0).await,
+                None => return Err(refusal),
+            },
+        };
+        if let Some(ending) = ending {
             let ended =
                 KeptSuspension { suspension: ending.suspension_id, waitpoint: ending.waitpoint_id, signals: None };
             let timeout_at = ending.next_at;

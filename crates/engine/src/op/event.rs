@@ -20,8 +20,12 @@ use crate::{cursor, env, logs, view};
 
 /// How far an estimate of the difference between two clocks may be wrong.
 const SKEW_MS: i64 = 10_000;
-/// Rounds of reading in one call; a filter that matches little answers with nothing and a cursor.
-const ROUNDS_MAX: usize = 100;
+/// Records of a partition that a filtered call reads at once: a page of its answer may be far behind.
+const FILTERED_ROUND: usize = 1_000;
+/// Records that a call which does not wait looks at; a filter that matches little answers with nothing and a cursor.
+const EXAMINED_MAX: usize = 100_000;
+/// The longest pause before a look at records that may only be shown once every partition was read after them.
+const AHEAD_PAUSE_MS: i64 = 1_000;
 
 /// How far a subscriber has read.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -111,25 +115,25 @@ impl Handle<ListEvents> for Services {
         )
         .await?;
         let mut watch = self.watch_events();
-        let mut gap = false;
-        for _ in 0..ROUNDS_MAX {
+        let filter = Filter { namespace: namespace.as_deref(), args: &args, limit };
+        let mut examined = 0;
+        loop {
             self.transactor.refuse_if_closing()?;
-            let wanted = |event: &Event| matches(namespace.as_deref(), &args, event);
-            let round = self.round(&mut mark, begins, limit, wanted).await?;
+            let round = self.round(&mut mark, begins, &filter).await?;
             begins = false;
-            gap |= round.gap;
+            examined += round.examined;
             let left = deadline - self.transactor.env().now_ms();
-            if !round.items.is_empty() || gap || (left <= 0 && !round.more) {
+            let goes_on = round.more && round.examined > 0;
+            if !round.items.is_empty() || round.gap || (left <= 0 && (!goes_on || examined >= EXAMINED_MAX)) {
                 mark.settle();
                 let items = view::events(caller, round.items);
-                return Ok(ListEventsOutcome { items, gap, next_cursor: cursor::encode(&mark) });
+                return Ok(ListEventsOutcome { items, gap: round.gap, next_cursor: cursor::encode(&mark) });
             }
-            if !round.more {
-                env::within(self.transactor.env_handle(), left, watch.changed()).await;
+            if !goes_on {
+                let pause_ms = if round.more { left.min(AHEAD_PAUSE_MS) } else { left };
+                env::within(self.transactor.env_handle(), pause_ms, watch.changed()).await;
             }
         }
-        mark.settle();
-        Ok(ListEventsOutcome { items: Vec::new(), gap, next_cursor: cursor::encode(&mark) })
     }
 }
 
@@ -167,24 +171,47 @@ struct Round {
     gap: bool,
     /// Something was left unread.
     more: bool,
+    /// Records that the mark was moved over.
+    examined: usize,
+}
+
+/// The events that a call asks for.
+struct Filter<'a> {
+    namespace: Option<&'a str>,
+    args: &'a ListEventsArgs,
+    limit: usize,
+}
+
+impl Filter<'_> {
+    fn matches(&self, event: &Event) -> bool {
+        let Self { namespace, args, .. } = self;
+        let tag = args.tag.as_deref().and_then(|tag| tag.split_once('='));
+        namespace.is_none_or(|namespace| namespace == event.namespace)
+            && (args.kinds.is_empty() || args.kinds.contains(&event.event_type.kind()))
+            && args.flow_id.is_none_or(|flow| event.flow_id == Some(flow))
+            && tag.is_none_or(|(key, value)| event.tags.get(key).is_some_and(|found| found == value))
+    }
+
+    /// Records of a partition to read at once.
+    fn round(&self) -> usize {
+        let args = self.args;
+        let everything =
+            self.namespace.is_none() && args.kinds.is_empty() && args.flow_id.is_none() && args.tag.is_none();
+        if everything { self.limit } else { self.limit.max(FILTERED_ROUND) }
+    }
 }
 
 impl Services {
     /// Reads every partition from the mark on and moves the mark over what it hands out or passes over, in order.
-    async fn round(
-        &self,
-        mark: &mut Watermark,
-        begins: bool,
-        limit: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> Result<Round> {
+    async fn round(&self, mark: &mut Watermark, begins: bool, filter: &Filter<'_>) -> Result<Round> {
+        let limit = filter.round();
         let reads = self.transactor.flow_partitions().map(|partition| {
             let ahead_ms = self.transactor.now_in(partition) - self.transactor.now();
             let start = mark.start(partition, ahead_ms);
             let query = Query::Log { log: logs::events(), start, limit };
             async move { (partition, ahead_ms, self.transactor.read(partition, vec![query]).await) }
         });
-        let mut round = Round { items: Vec::new(), gap: false, more: false };
+        let mut round = Round { items: Vec::new(), gap: false, more: false, examined: 0 };
         let mut records = Vec::new();
         // Events behind the end of a page that was full must not be overtaken by younger events elsewhere.
         let mut horizon = i64::MAX;
@@ -206,24 +233,19 @@ impl Services {
         }
         records.sort_by_key(|(at, partition, record)| (*at, *partition, record.sequence));
         for (at, partition, record) in records {
-            if at > horizon || round.items.len() == limit {
+            if at > horizon || round.items.len() == filter.limit {
                 round.more = true;
                 break;
             }
             mark.advance(partition, record.sequence, at);
+            round.examined += 1;
             let event = self.transactor.readable_record::<Event>(&logs::events(), &record.record);
-            round.items.extend(event.filter(&wanted).map(|event| view::event_view(partition, &record, event)));
+            round.items.extend(
+                event.filter(|event| filter.matches(event)).map(|event| view::event_view(partition, &record, event)),
+            );
         }
         Ok(round)
     }
-}
-
-fn matches(namespace: Option<&str>, args: &ListEventsArgs, event: &Event) -> bool {
-    let tag = args.tag.as_deref().and_then(|tag| tag.split_once('='));
-    namespace.is_none_or(|namespace| namespace == event.namespace)
-        && (args.kinds.is_empty() || args.kinds.contains(&event.event_type.kind()))
-        && args.flow_id.is_none_or(|flow| event.flow_id == Some(flow))
-        && tag.is_none_or(|(key, value)| event.tags.get(key).is_some_and(|found| found == value))
 }
 
 /// Records read at once.

@@ -16,6 +16,7 @@ use crate::limits::bytes;
 use crate::op::Handle;
 use crate::services::Services;
 use crate::submission::write_new;
+use crate::system::SubmissionTerms;
 use crate::transaction::{Command, Tx};
 use crate::visibility::load_visible;
 use crate::{env, journal, payload, view};
@@ -28,16 +29,15 @@ impl Handle<ForkExecution> for Services {
         bytes("input", input.as_ref().map_or(0, |input| input.bytes.len()), self.transactor.limits().input_max_bytes)?;
         let (origin, _) = self.transactor.visible_execution(caller, &args.execution_id).await?;
         caller.check_lane(&origin.lane)?;
-        self.shared.system.check_submission(&origin.namespace, &origin.lane).await?;
+        let terms = self.shared.system.submission_terms(&origin.namespace, &origin.lane).await?;
         // The input of the origin may be large, and is not part of the commit's reads.
         let input = match input {
             Some(input) => Some(input),
             None => self.transactor.optional_content(payload::Which::Input, &origin.id, &origin.input).await?,
         };
         let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
-        let announced = self.shared.system.announces_creation(&origin.namespace).await?;
         let id = ExecutionId::in_partition(partition, &mint);
-        let verb = MakeFork { caller, args: &args, id, input, announced };
+        let verb = MakeFork { caller, args: &args, id, input, terms };
         let identity = self.transactor.identity::<ForkExecution>(caller, &args, args.command_id);
         self.transactor.transact_once(partition, identity, &verb).await
     }
@@ -48,13 +48,16 @@ struct MakeFork<'a> {
     args: &'a ForkExecutionArgs,
     id: ExecutionId,
     input: Option<Content>,
-    announced: bool,
+    terms: SubmissionTerms,
 }
 
 impl Command for MakeFork<'_> {
     type Outcome = ForkExecutionOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<ForkExecutionOutcome> {
+        if let Some(refusal) = &self.terms.refusal {
+            return Err(refusal.clone());
+        }
         let origin = load_visible(tx, self.caller, &self.args.execution_id).await?;
         let below = match &self.args.before_step {
             Some(step) => {
@@ -73,7 +76,7 @@ impl Command for MakeFork<'_> {
             origin_id: origin.id,
             public_state: execution.public_state(),
         };
-        write_new(tx, execution, blob, self.announced);
+        write_new(tx, execution, blob, self.terms.announced);
         Ok(answer)
     }
 }

@@ -10,7 +10,7 @@ use ff_core::op::{
 use ff_core::planted::{Bug, planted};
 use ff_core::stream::{Frame, FrameId, FrameMode, StreamFrames};
 use ff_core::{AttemptIndex, Code, Document, Error, Indexed, Result, Summary};
-use ff_store::{Answer, Append, LogStart, Query};
+use ff_store::{Answer, Append, LogRecord, LogStart, Query};
 
 use crate::caller::Caller;
 use crate::limits::bytes;
@@ -97,15 +97,20 @@ impl Request<'_, AppendFrames> {
         Ok(Written { count, next })
     }
 
-    /// Removes the frames that are older than the policy keeps them. No reader is shown them in the meantime.
+    /// Removes frames at the beginning of the stream that no reader is shown any more. While the attempt runs, a policy
+    /// lets only frames of mode `best_effort` grow too old.
     async fn trim_old(&self, tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
-        let Some(kept_ms) = execution.policy.stream.retention_ttl_ms else { return Ok(()) };
+        if execution.policy.stream.retention_ttl_ms.is_none() {
+            return Ok(());
+        }
         let log = logs::frames(&execution.id, self.args.fence.attempt);
-        let query = Query::Log { log: log.clone(), start: LogStart::Since(tx.now - kept_ms + 1), limit: 1 };
+        let query = Query::Log { log: log.clone(), start: LogStart::After(0), limit: TRIMMED_AT_ONCE };
         let page = tx.read(vec![query]).await?.pop().and_then(Answer::into_log).unwrap_or_default();
-        let kept_from = page.records.first().map_or(page.next, |record| record.sequence);
-        if kept_from > page.first {
-            tx.trim(log, kept_from);
+        let shown = Shown { execution, ended_at: None, now: tx.now };
+        let is_old =
+            |record: &&LogRecord| Frame::decode(&record.record).is_ok_and(|frame| !shown.is_kept(&frame, record.at));
+        if let Some(last) = page.records.iter().take_while(is_old).last() {
+            tx.trim(log, last.sequence + 1);
         }
         Ok(())
     }
@@ -155,6 +160,32 @@ fn read_frame(request: &FrameRequest, source: &str, max: usize) -> Result<Frame>
 
 /// Frames of mode `best_effort` are for readers that watch now: they are shown for this long.
 const BEST_EFFORT_MS: i64 = 60_000;
+/// Frames that grew too old and are removed by one append.
+const TRIMMED_AT_ONCE: usize = 100;
+
+/// The frames of a stream that readers are shown. Stores remove what a policy does not keep when it suits them, and
+/// some later than others, so that readers are held to the policy itself.
+struct Shown<'a> {
+    execution: &'a Execution,
+    /// When the attempt ended, if it has.
+    ended_at: Option<i64>,
+    now: i64,
+}
+
+impl Shown<'_> {
+    /// The number of the oldest frame that the policy keeps, where the next one has this number.
+    fn oldest(&self, next: u64) -> u64 {
+        next.saturating_sub(self.execution.policy.stream.retention_maxlen)
+    }
+
+    /// Whether a frame is young enough. A `best_effort` frame ages from when it was written, the others from the end of
+    /// the attempt.
+    fn is_kept(&self, frame: &Frame, written_at: i64) -> bool {
+        let kept_ms = self.execution.policy.stream.retention_ttl_ms.unwrap_or(i64::MAX);
+        let fades = frame.mode == FrameMode::BestEffort && self.now - written_at >= kept_ms.min(BEST_EFFORT_MS);
+        !fades && self.ended_at.is_none_or(|ended_at| self.now - ended_at < kept_ms)
+    }
+}
 
 impl Handle<ReadStream> for Services {
     async fn handle(&self, caller: &Caller, args: ReadStreamArgs) -> Result<StreamFrames> {
@@ -178,6 +209,8 @@ impl Services {
         count: usize,
     ) -> Result<StreamFrames> {
         check_attempt(execution, attempt)?;
+        let ended = self.ended_attempt(execution, attempt).await?;
+        let ended_at = ended.as_ref().map(|attempt| attempt.ended_at);
         let partition = execution.id.partition();
         let (mut after, mut frames) = (after, Vec::new());
         // Frames that no reader is shown any more may fill a page; frames behind them are not to be missed.
@@ -187,10 +220,12 @@ impl Services {
                 .transactor
                 .read(partition, vec![Query::Log { log: log.clone(), start: LogStart::After(after), limit: count }]);
             let answers = answers.await?;
-            let now = answers.at;
+            let shown = Shown { execution, ended_at, now: answers.at };
             let page = answers.into_only(ff_store::Answer::into_log)?;
             let full = page.records.len() == count;
-            for record in page.records {
+            let oldest = shown.oldest(page.next);
+            after = after.max(oldest.saturating_sub(1));
+            for record in page.records.into_iter().filter(|record| record.sequence >= oldest) {
                 after = record.sequence;
                 let frame = match Frame::decode(&record.record) {
                     Ok(frame) => frame,
@@ -199,9 +234,7 @@ impl Services {
                         continue;
                     }
                 };
-                let kept_ms = execution.policy.stream.retention_ttl_ms.unwrap_or(i64::MAX);
-                let kept_ms = if frame.mode == FrameMode::BestEffort { kept_ms.min(BEST_EFFORT_MS) } else { kept_ms };
-                if now - record.at < kept_ms {
+                if shown.is_kept(&frame, record.at) {
                     frames.push(frame.view(FrameId { attempt, sequence: record.sequence }, record.at));
                 }
             }
@@ -209,10 +242,9 @@ impl Services {
                 break;
             }
         }
-        let ended = self.ended_attempt(execution, attempt).await?;
         Ok(StreamFrames {
             frames,
-            closed_at: ended.as_ref().map(|attempt| attempt.ended_at),
+            closed_at: ended_at,
             closed_reason: ended.map(|attempt| attempt.outcome.as_str().to_owned()),
         })
     }

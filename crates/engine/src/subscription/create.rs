@@ -56,6 +56,7 @@ pub(crate) async fn create_delivery(
             let namespace = Some(subscription.namespace.clone());
             let caller = Caller { name: CREATOR.to_owned(), namespace, ..Caller::system() };
             let submission = submissions.submission(&caller, &args).await?;
+            submission.check_new()?;
             (submission.request, submission.blob)
         }
     };

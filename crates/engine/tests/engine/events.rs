@@ -77,6 +77,39 @@ async fn a_subscriber_waits_for_what_it_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_subscriber_waits_however_much_happens_that_it_did_not_ask_for() {
+    let h = many_partitions().await;
+    let end = h.must::<ListEvents>(json!({})).await.next_cursor;
+    let waiting = json!({ "cursor": end, "tag": "team=a", "wait_ms": 30_000 });
+    let (page, ()) = tokio::join!(h.must::<ListEvents>(waiting), async {
+        for _ in 0..120 {
+            run_one(&h, json!({})).await;
+            h.pass(20).await;
+        }
+        run_one(&h, json!({ "tags": { "team": "a" } })).await;
+    });
+    assert!(!page.items.is_empty());
+    assert!(page.items.iter().all(|item| item.event.tags.get("team").is_some_and(|team| team == "a")));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_page_finds_what_matches_behind_much_that_does_not() {
+    let h = Harness::start().await;
+    for number in 0..100 {
+        let tags = if number == 99 { json!({ "team": "a" }) } else { json!({}) };
+        run_one(&h, json!({ "tags": tags })).await;
+    }
+    let page = h.must::<ListEvents>(json!({ "tag": "team=a", "limit": 2 })).await;
+    assert_eq!(page.items.len(), 2);
+    let rest = h.must::<ListEvents>(json!({ "tag": "team=a", "limit": 2, "cursor": page.next_cursor })).await;
+    assert_eq!(rest.items.len(), 1, "acquired, released and completed");
+    let end = h.must::<ListEvents>(json!({ "tag": "team=a", "limit": 2, "cursor": rest.next_cursor })).await;
+    assert_eq!(end.items.len(), 0);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_subscriber_that_begins_now_sees_what_comes_and_little_of_what_was() {
     let h = many_partitions().await;
     run_one(&h, json!({ "kind": "early" })).await;

@@ -199,6 +199,24 @@ async fn an_execution_of_its_own_joins_a_flow_of_its_partition() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_execution_of_another_partition_is_no_member() {
+    let partitions = PartitionConfig { flow: 2, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Default::default() }).await;
+    let flow = empty_flow(&h).await;
+    let member = h.submit(json!({ "flow_id": flow })).await;
+    let elsewhere = ExecutionId { partition: 1 - flow.partition, uuid: flow.uuid };
+    h.submit(json!({ "execution_id": elsewhere })).await;
+    let stage = |from: ExecutionId, to: ExecutionId| json!({ "flow_id": flow, "upstream": from, "downstream": to, "expected_graph_revision": 1 });
+    assert_eq!(h.refused::<StageDependencyEdge>(stage(elsewhere, member)).await, Code::ExecutionNotInFlow);
+    assert_eq!(h.refused::<StageDependencyEdge>(stage(member, elsewhere)).await, Code::ExecutionNotInFlow);
+    let behind = json!({ "kind": "test", "flow_id": flow, "dependencies": [{ "upstream": elsewhere }] });
+    assert_eq!(h.refused::<CreateExecution>(behind).await, Code::ExecutionNotInFlow);
+    let far = json!({ "flow_id": flow, "execution_id": elsewhere });
+    assert_eq!(h.refused::<AddExecutionToFlow>(far).await, Code::PartitionMismatch);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_repeated_graph_is_the_same_and_another_one_a_conflict() {
     let h = Harness::start().await;
     let id = FlowId::in_partition(ff_core::Partition::flow(0), &ff_core::Mint { now_ms: 5, random: [3; 10] });

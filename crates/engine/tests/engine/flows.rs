@@ -232,8 +232,8 @@ async fn cancelling_a_flow_ends_members_in_every_state_and_nothing_starts() {
     h.claim().await.unwrap();
     let cancel = json!({ "flow_id": g.flow, "wait": true, "reason": "enough" });
     let done = h.must::<CancelFlow>(cancel.clone()).await;
-    let CancelFlowResult::Cancelled { policy, members, failed } = &done else { panic!("{done:?}") };
-    assert_eq!((*policy, members.len(), failed.len()), (CancelFlowPolicy::CancelAll, 4, 0));
+    let CancelFlowResult::Cancelled { policy, member_count, members, failed } = &done else { panic!("{done:?}") };
+    assert_eq!((*policy, *member_count, members.len(), failed.len()), (CancelFlowPolicy::CancelAll, 4, 4, 0));
     assert_eq!(states(&h, &g, "a b c d").await, "cancelled cancelled cancelled cancelled");
     let again = h.must::<CancelFlow>(cancel).await;
     let CancelFlowResult::AlreadyTerminal { state, policy, reason, member_count, members, .. } = again else {
@@ -278,7 +278,8 @@ async fn the_members_of_a_large_flow_that_was_cancelled_are_told_page_by_page() 
         h.must::<CreateExecutions>(json!({ "executions": members })).await;
     }
     let cancelled = h.must::<CancelFlow>(json!({ "flow_id": flow, "wait": true })).await;
-    assert!(matches!(cancelled, CancelFlowResult::Cancelled { .. }), "{cancelled:?}");
+    let CancelFlowResult::Cancelled { member_count, members, .. } = cancelled else { panic!("{cancelled:?}") };
+    assert_eq!((member_count, members.len()), (1_002, 1_000));
     let (mut seen, mut cursor, mut pages) = (BTreeSet::new(), None, 0);
     loop {
         let told = h.must::<CancelFlow>(json!({ "flow_id": flow, "cursor": cursor })).await;
@@ -318,6 +319,32 @@ async fn a_cancellation_lists_only_what_it_cancels() {
     assert!(!members.contains(&done.execution_id) && !members.contains(&running.execution_id));
     h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
     h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_was_cancelled_before_says_so_while_members_live() {
+    for policy in ["cancel_pending", "flow_only"] {
+        for wait in [true, false] {
+            let h = Harness::start().await;
+            let g = graph(&h, &["a", "b"], &[]).await;
+            let running = h.claim().await.unwrap();
+            h.must::<CancelFlow>(json!({ "flow_id": g.flow, "policy": policy, "reason": "first", "wait": wait })).await;
+            let again = json!({ "flow_id": g.flow, "policy": "cancel_all", "reason": "second", "wait": wait });
+            let told = h.must::<CancelFlow>(again).await;
+            let CancelFlowResult::AlreadyTerminal { state, policy: kept, reason, member_count, members, .. } = told
+            else {
+                panic!("{told:?}")
+            };
+            assert_eq!(
+                (state, kept.unwrap().as_str(), reason.as_deref()),
+                (FlowState::Cancelled, policy, Some("first"))
+            );
+            assert_eq!((member_count, members.len()), (2, 2));
+            assert_eq!(h.state(&running.execution_id).await, PublicState::Active);
+            complete(&h, &running).await;
+            h.finish().await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,10 @@
 use crate::support::Harness;
 use ff_core::lane::LaneState;
 use ff_core::op::{
-    Claim, Complete, ConfigureLane, CreateExecution, DeleteLane, DisableLane, DrainLane, GetExecution, ListLanes,
-    PauseLane, RegisterWorker, ResumeLane,
+    Claim, Complete, ConfigureLane, CreateExecution, CreateExecutions, CreateFlow, CreateResult, DeleteLane,
+    DisableLane, DrainLane, ForkExecution, GetExecution, ListLanes, PauseLane, RegisterWorker, ResumeLane,
 };
-use ff_core::{BlockingReason, Code, EligibilityState, PublicState};
+use ff_core::{BlockingReason, Code, EligibilityState, PartitionConfig, PublicState};
 use ff_engine::Options;
 use serde_json::json;
 
@@ -41,6 +41,81 @@ async fn a_disabled_lane_refuses_submissions_and_a_draining_one_is_worked_off() 
     assert_eq!(h.claim_with(json!({ "lanes": ["old"] })).await.unwrap().execution_id, id);
     h.must::<DisableLane>(json!({ "lane": "old" })).await;
     assert_eq!(h.refused::<CreateExecution>(json!({ "kind": "t", "lane": "old" })).await, Code::LaneDisabled);
+    h.finish().await;
+}
+
+/// Everything but the records of the audit.
+fn written(h: &Harness) -> Vec<(String, Vec<u8>)> {
+    h.documents().into_iter().filter(|(key, _)| !key.starts_with("{sys}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_takes_nothing_new_still_answers_repeats() {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    let flow = serde_json::to_value(h.must::<CreateFlow>(json!({})).await).unwrap()["flow_id"].clone();
+    let parent = h.submit(json!({ "lane": "parents" })).await;
+    let holder = h.claim_with(json!({ "lanes": ["parents"] })).await.unwrap();
+    let link = json!({ "execution_id": parent, "fence": holder.fence, "key": "first" });
+    let id = |number: u32| format!("0003-0190a0a0-0000-7000-8000-{number:012}");
+    let requests = [
+        json!({ "kind": "t", "lane": "old", "idempotency_key": "k" }),
+        json!({ "kind": "t", "lane": "old", "execution_id": id(1) }),
+        json!({ "kind": "t", "lane": "old", "execution_id": id(2), "idempotency_key": "elsewhere" }),
+        json!({ "kind": "t", "lane": "old", "flow_id": flow, "idempotency_key": "member" }),
+        json!({ "kind": "t", "lane": "old", "singleton": { "key": "one" } }),
+        json!({ "kind": "t", "lane": "old", "parent": link }),
+    ];
+    let mut created = Vec::new();
+    for request in &requests {
+        created.push(h.must::<CreateExecution>(request.clone()).await);
+    }
+    let graph = json!({ "flow_id": id(4), "nodes": [{ "name": "n", "request": { "kind": "t", "lane": "old" } }] });
+    let graph_made = serde_json::to_value(h.must::<CreateFlow>(graph.clone()).await).unwrap();
+    let fork = json!({ "execution_id": created[0].execution_id, "command_id": "0190a0a0-0000-7000-8000-00000000000a" });
+    let forked = h.must::<ForkExecution>(fork.clone()).await;
+    for (close, code) in [("drain", Code::LaneDraining), ("disable", Code::LaneDisabled)] {
+        match close {
+            "drain" => h.must::<DrainLane>(json!({ "lane": "old" })).await,
+            _ => h.must::<DisableLane>(json!({ "lane": "old" })).await,
+        };
+        for (request, first) in requests.iter().zip(&created) {
+            let again = h.must::<CreateExecution>(request.clone()).await;
+            assert_eq!((again.execution_id, again.duplicate), (first.execution_id, true), "{close}: {request}");
+        }
+        let batch = h.must::<CreateExecutions>(json!({ "executions": requests })).await.results;
+        for (result, first) in batch.iter().zip(&created) {
+            let CreateResult::Created(again) = result else { panic!("{close}: {result:?}") };
+            assert_eq!((again.execution_id, again.duplicate), (first.execution_id, true), "{close}");
+        }
+        let again = serde_json::to_value(h.must::<CreateFlow>(graph.clone()).await).unwrap();
+        assert_eq!((&again["outcome"], &again["executions"]), (&json!("already_exists"), &graph_made["executions"]));
+        assert_eq!(h.must::<ForkExecution>(fork.clone()).await, forked);
+
+        let before = written(&h);
+        let link = json!({ "execution_id": parent, "fence": holder.fence, "key": "second" });
+        for new in [
+            json!({ "kind": "t", "lane": "old" }),
+            json!({ "kind": "t", "lane": "old", "idempotency_key": "new" }),
+            json!({ "kind": "t", "lane": "old", "execution_id": id(3) }),
+            json!({ "kind": "t", "lane": "old", "execution_id": id(3), "idempotency_key": "elsewhere too" }),
+            json!({ "kind": "t", "lane": "old", "flow_id": flow, "idempotency_key": "new member" }),
+            json!({ "kind": "t", "lane": "old", "singleton": { "key": "other" } }),
+            json!({ "kind": "t", "lane": "old", "parent": link }),
+        ] {
+            assert_eq!(h.refused::<CreateExecution>(new.clone()).await, code, "{new}");
+            let one = h.must::<CreateExecutions>(json!({ "executions": [new] })).await.results;
+            assert!(matches!(&one[..], [CreateResult::Refused { error }] if error.code == code), "{new}: {one:?}");
+        }
+        let other = json!({ "flow_id": id(5), "nodes": [{ "name": "n", "request": { "kind": "t", "lane": "old" } }] });
+        let refusal = h.call::<CreateFlow>(other).await.unwrap_err();
+        assert_eq!((refusal.code, &refusal.details["node"]), (code, &json!("n")));
+        let fork = json!({ "execution_id": created[0].execution_id });
+        assert_eq!(h.refused::<ForkExecution>(fork).await, code);
+        let changed = json!({ "kind": "other", "lane": "old", "idempotency_key": "k" });
+        assert_eq!(h.refused::<CreateExecution>(changed).await, Code::IdempotencyConflict);
+        assert!(written(&h) == before, "a refusal changes nothing");
+    }
     h.finish().await;
 }
 

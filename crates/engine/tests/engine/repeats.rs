@@ -1,10 +1,10 @@
 //! A call whose answer was lost is made again: the second answer is the first one, whatever happened in between.
 
-use ff_core::PublicState;
 use ff_core::op::{
     CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, ListExecutions,
     ReplayExecution, Suspend, SuspendOutcome,
 };
+use ff_core::{Code, PublicState};
 use serde_json::{Value, json};
 
 use crate::support::Harness;
@@ -119,5 +119,30 @@ async fn a_claim_that_is_repeated_at_another_server_leaves_one_execution_under_i
     let active = h.must::<ListExecutions>(json!({ "state": ["active"] })).await.items.len();
     assert_eq!(active, 1, "{first:?} and {again:?}");
     other.engine.close().await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspension_that_was_satisfied_at_once_is_answered_alike_after_the_end() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let fence = h.claim().await.unwrap().fence;
+    let pending = h.must::<CreatePendingWaitpoint>(json!({ "execution_id": id, "fence": fence })).await;
+    let signal =
+        json!({ "execution_id": id, "waitpoint_id": pending.waitpoint_id, "token": pending.token, "name": "go" });
+    h.must::<DeliverSignal>(signal).await;
+    let suspend = |key: &str| {
+        json!({ "execution_id": id, "fence": fence, "idempotency_key": key, "condition": { "any": [] },
+            "reason": "signal", "waitpoint_ids": [pending.waitpoint_id] })
+    };
+    let first = h.must::<Suspend>(suspend("k")).await;
+    assert!(matches!(first, SuspendOutcome::AlreadySatisfied { .. }), "{first:?}");
+    h.must::<Complete>(json!({ "execution_id": id, "fence": fence })).await;
+    assert_eq!(h.must::<Suspend>(suspend("k")).await, first);
+    assert_eq!(h.refused::<Suspend>(suspend("other")).await, Code::ExecutionNotActive);
+    stages(&h, &json!(id), async |stage| {
+        assert_eq!(h.must::<Suspend>(suspend("k")).await, first, "{stage}");
+    })
+    .await;
     h.finish().await;
 }

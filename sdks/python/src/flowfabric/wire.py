@@ -702,11 +702,11 @@ class CancelFlowResult(Model):
     policy: CancelFlowPolicy | None = None
     #: How many members the flow has.
     member_count: int | None = None
-    #: The first of those that are cancelled.
+    #: The first of those that are cancelled, at most 1,000.
     members: list[ExecutionId]
     #: Members that could not be cancelled.
     failed: list[CancelFailure] = []
-    #: The state it ended in.
+    #: The state it ended in; members that its cancellation let run may not have ended.
     state: FlowState | None = None
     #: Why it was cancelled, if it was.
     reason: str | None = None
@@ -4983,8 +4983,8 @@ def cancel_flow(
     reason: str | None = None,
     wait: bool | None = None,
 ) -> CancelFlowResult:
-    """Cancels a flow; none of its members starts after the answer. A flow that had ended before is told with its
-    state.
+    """Cancels a flow; none of its members starts after the answer. A flow that had ended or been cancelled before is
+    told with its state and its members.
     """
     raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 mod tree;
 
-use ff_core::FlowState;
+use ff_core::{FlowState, limits};
 use flowfabric::op::{CreateFlow, RemoveFlow, create_flow, list_flows, remove_flow};
 use flowfabric::{CancelFlowPolicy, CancelFlowResult, FlowId, FlowView, GraphView, SdkError};
 
@@ -183,9 +183,12 @@ async fn cancel(session: Session, arguments: Cancel) -> Result<()> {
         CancelFlowResult::AlreadyTerminal { state, member_count, .. } => {
             format!("the flow had ended before: {state}, {member_count} members")
         }
-        CancelFlowResult::Cancelled { policy, members, failed } => {
+        CancelFlowResult::Cancelled { policy, member_count, members, failed } => {
             let failed = if failed.is_empty() { String::new() } else { format!(", {} could not be", failed.len()) };
-            format!("{flow_id} is cancelled ({policy}) with {} members{failed}", members.len())
+            // The answer lists so many at most.
+            let listed_all = members.len() < limits::FLOW_CANCEL_LISTED_MAX;
+            let of = if listed_all { String::new() } else { format!(" or more of its {member_count}") };
+            format!("{flow_id} is cancelled ({policy}) with {}{of} members{failed}", members.len())
         }
         CancelFlowResult::Unknown(variant) => format!("{flow_id}: {}", variant.json()),
     })

@@ -116,7 +116,7 @@ impl Command for CreateSolo<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Solo> {
         let submission = self.submission;
         let single = submission.request.sharing.single.is_some();
-        if (single || tx.is_repeat())
+        if (single || submission.refusal.is_some() || tx.is_repeat())
             && let Some(found) = Box::pin(find_duplicate(tx, submission)).await?
         {
             return Ok(found);
@@ -129,6 +129,7 @@ impl Command for CreateSolo<'_> {
             },
             false => None,
         };
+        submission.check_new()?;
         let execution = Execution::create(request, tx.now)?;
         keep_key(tx, submission);
         let outcome = CreateExecutionOutcome {
@@ -143,7 +144,7 @@ impl Command for CreateSolo<'_> {
     }
 }
 
-/// Refuses a submission whose id belongs to another caller's execution.
+/// Refuses a submission whose id belongs to another caller's execution, and a new one to a lane that takes none.
 struct FindOwn<'a> {
     submission: &'a Submission,
 }
@@ -154,7 +155,7 @@ impl Command for FindOwn<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         match tx.find_execution(&self.submission.request.id).await? {
             Some(existing) => self.submission.duplicate_of(&existing).map(drop),
-            None => Ok(()),
+            None => self.submission.check_new(),
         }
     }
 }

@@ -235,6 +235,16 @@ impl Handle<CancelFlow> for Services {
         let found = self.transactor.transact_once(id.partition(), identity, &verb).await?;
         // A repeat finds it further on than the first call left it.
         let (mut flow, mut counts) = self.transactor.visible_flow(caller, id).await?;
+        let outstanding = |flow: &Flow| flow.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding);
+        while args.wait && outstanding(&flow) {
+            self.transactor.refuse_if_closing()?;
+            let left = deadline - self.transactor.env().now_ms();
+            if left <= 0 {
+                break;
+            }
+            env::within(self.transactor.env_handle(), left, listener.changed()).await;
+            (flow, counts) = self.transactor.visible_flow(caller, id).await?;
+        }
         if found.had_ended {
             let (members, next_cursor) = self.transactor.flow_members(id, PublicState::ALL, after, |_| true).await?;
             let cancellation = flow.cancellation.as_ref();
@@ -247,22 +257,13 @@ impl Handle<CancelFlow> for Services {
                 next_cursor,
             });
         }
-        let outstanding = |flow: &Flow| flow.cancellation.as_ref().is_some_and(|cancellation| cancellation.outstanding);
-        while args.wait && outstanding(&flow) {
-            self.transactor.refuse_if_closing()?;
-            let left = deadline - self.transactor.env().now_ms();
-            if left <= 0 {
-                break;
-            }
-            env::within(self.transactor.env_handle(), left, listener.changed()).await;
-            (flow, counts) = self.transactor.visible_flow(caller, id).await?;
-        }
         let policy = flow.cancellation.as_ref().map(|cancellation| cancellation.policy).unwrap_or_default();
         let (members, _) =
             self.transactor.flow_members(id, CANCELLABLE, None, |member| concerns(policy, member)).await?;
         if !outstanding(&flow) || counts.ended() == counts.total() {
             // Cancelling a member cannot fail for good: a crash or a conflict only makes it take longer.
-            return Ok(CancelFlowResult::Cancelled { policy, members, failed: Vec::new() });
+            let member_count = flow.node_count;
+            return Ok(CancelFlowResult::Cancelled { policy, member_count, members, failed: Vec::new() });
         }
         Ok(CancelFlowResult::CancellationScheduled { policy, member_count: flow.node_count, members })
     }
@@ -292,6 +293,7 @@ fn concerns(policy: CancelFlowPolicy, member: &Execution) -> bool {
 /// The findings of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Found {
+    /// It had ended, or had been cancelled by another call.
     had_ended: bool,
 }
 
@@ -309,12 +311,13 @@ impl Command for Request<'_, CancelFlow> {
             return Ok(Found { had_ended: true });
         }
         let reason = self.args.reason.as_deref().unwrap_or_default();
-        if flow.cancel(self.args.policy.unwrap_or_default(), reason, tx.now)? {
+        let began = flow.cancel(self.args.policy.unwrap_or_default(), reason, tx.now)?;
+        if began {
             if flow.node_count == 0 {
                 end_if_complete(tx, &mut flow).await?;
             }
             save_flow(tx, &flow);
         }
-        Ok(Found { had_ended: false })
+        Ok(Found { had_ended: !began })
     }
 }

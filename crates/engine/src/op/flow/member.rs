@@ -86,6 +86,7 @@ impl Command for CreateMember<'_> {
                 None => {}
             }
         }
+        submission.check_new()?;
         if let (Some(parent), Some(link)) = (&mut parent, &self.args.parent) {
             parent.spawn_child(&link.fence, tx.now)?;
             tx.require_holder(&parent.key(), &link.fence);
