@@ -98,7 +98,9 @@ fn page() -> String {
     }
     page.push_str(
         "\n## Refusals\n\nEvery refusal is `application/problem+json` with `code`, `detail`, `details` and `retryable`. A call that is \
-         refused has changed nothing. *again*: the same call may succeed later without any change.\n\n\
+         refused has changed nothing, except for one whose details say `\"lease_end\": \"loop_detected\"`: its entries are \
+         recorded, and its lease has ended ([governance.md](governance.md)). *again*: the same call may succeed later \
+         without any change.\n\n\
          | code | status | class | again | what to do |\n|---|---|---|---|---|\n",
     );
     for code in Code::ALL {
