@@ -1,8 +1,6 @@
 //! `usage_once` and `admission_holds`: what is charged was reported and not charged before, and nothing starts on a
 //! budget that has long been used up, over the cap of a quota or of a concurrency key, or more often than its window allows.
 
-use std::collections::BTreeSet;
-
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::index::{self, kind};
@@ -15,20 +13,8 @@ use ff_store::memory::RawDocument;
 use super::{Checker, Commit};
 use crate::invariant::Invariant;
 
-/// The admissions of a quota and their instants, by the half of the digest it keeps that tells execution and attempt, and
-/// by whether that attempt has started.
+/// The admissions of a quota and their instants, by the digest of execution and attempt that it keeps.
 pub(crate) type Admitted = std::collections::BTreeMap<[u8; 16], i64>;
-
-const STARTED: [u8; 8] = [1; 8];
-const NOT_STARTED: [u8; 8] = [0; 8];
-
-/// The key of an admission, by the digest that a quota keeps of it.
-fn admission(digest: &[u8], started: [u8; 8]) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&digest[..8]);
-    key[8..].copy_from_slice(&started);
-    key
-}
 
 impl Checker {
     /// A budget was written: it grew by exactly what the records written with it were reported for.
@@ -154,19 +140,12 @@ impl Checker {
             return;
         }
         let admitted = self.facts.admitted.entry(quota.name.clone()).or_default();
-        let window = i64::from(quota.definition.window_seconds) * 1_000;
-        let remembered: BTreeSet<_> =
-            quota.recent.chunks_exact(16).map(|digest| admission(digest, NOT_STARTED)).collect();
-        // A grant that started nothing gives its admission back. One that started stays counted here, whatever the quota
-        // forgets.
-        let given_back = |key: &[u8; 16]| key[8..] == NOT_STARTED && !remembered.contains(key);
-        admitted.retain(|key, at| *at <= quota.updated_at - window || !given_back(key));
-        for key in remembered {
+        for digest in quota.recent.chunks_exact(16) {
             // The document dates an admission by the latest time it knows.
-            if !admitted.contains_key(&admission(&key, STARTED)) {
-                admitted.entry(key).or_insert(quota.updated_at.min(commit.at));
-            }
+            let digest: [u8; 16] = digest.try_into().unwrap_or_default();
+            admitted.entry(digest).or_insert(quota.updated_at.min(commit.at));
         }
+        let window = i64::from(quota.definition.window_seconds) * 1_000;
         let recent = admitted.values().filter(|at| **at > quota.updated_at - window).count();
         let may = usize::try_from(quota.definition.max_requests).unwrap_or(usize::MAX);
         self.expect(recent <= may, Invariant::AdmissionHolds, || {
@@ -206,11 +185,7 @@ impl Checker {
         }
         let attempt = document.attempt.as_ref().map_or(0, |attempt| attempt.index.0);
         let digest = digest16(&[id.uuid.as_bytes(), &attempt.to_be_bytes()]);
-        let known = self.facts.admitted.entry(quota.clone()).or_default();
-        if let Some(admitted_at) = known.remove(&admission(&digest, NOT_STARTED)) {
-            known.insert(admission(&digest, STARTED), admitted_at);
-        }
-        let admitted = known.contains_key(&admission(&digest, STARTED));
+        let admitted = self.facts.admitted.get(&quota).is_some_and(|admitted| admitted.contains_key(&digest));
         self.expect(admitted, Invariant::AdmissionHolds, || {
             format!("{id} attempt {attempt} started without the admission of quota {quota}")
         });
