@@ -240,8 +240,6 @@ document! {
         "x" expires_at: i64,
         /// The concurrency slot of the execution's quota that it took, and that its lease takes over.
         "sl" slot: Option<SlotId>,
-        /// The start that the execution's quota counted for it, to be given back if it starts nothing.
-        "st" start: Option<SlotId>,
     }
 }
 

@@ -1,9 +1,8 @@
 //! Quotas: how many attempts may start within any window, and how many claims may run at once. The rate is counted in
-//! parts of the window and given back only by a grant that started nothing; concurrency is counted in slots, one document
-//! for each claim, beside a counter that changes in the same commit.
+//! parts of the window and never given back; concurrency is counted in slots, one document for each claim, beside a
+//! counter that changes in the same commit.
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::encoding::{Blob, Document};
 use crate::error::Result;
@@ -15,10 +14,8 @@ use crate::partition::digest16;
 use crate::slot::Slot;
 use crate::{document, limits, text};
 
-/// Bytes of the digests by which an admission is remembered: of the attempt, then of the try that was admitted last.
+/// Bytes of the digest by which an admission is remembered.
 const DIGEST_BYTES: usize = 16;
-/// Bytes that tell the attempt.
-const ATTEMPT_BYTES: usize = 8;
 
 document! {
     /// The definition of a quota, as its creator wrote it; a limit of 0 is none.
@@ -109,21 +106,6 @@ pub struct QuotaRequest {
     pub slot: SlotId,
     /// Whether the attempt starts with this claim; a resumed one was counted when it did.
     pub starts: bool,
-}
-
-impl QuotaRequest {
-    /// The id under which a grant gives the counted start back if it starts nothing. It is not that of the slot, which the
-    /// end of every lease gives back.
-    pub fn start(&self) -> SlotId {
-        SlotId(Uuid::from_bytes(digest16(&[b"start", self.slot.as_bytes()])))
-    }
-
-    /// The digests by which the admission is remembered.
-    fn digest(&self) -> [u8; DIGEST_BYTES] {
-        let mut digest = digest16(&[self.execution.uuid.as_bytes(), &self.attempt.0.to_be_bytes()]);
-        digest[ATTEMPT_BYTES..].copy_from_slice(&try_digest(&Slot::key_of(&self.execution, &self.start())));
-        digest
-    }
 }
 
 document! {
@@ -242,7 +224,7 @@ impl QuotaPolicy {
             return (QuotaDecision::ConcurrencyExceeded, None);
         }
         let rate = match request.starts {
-            true => self.admit_rate(request, now),
+            true => self.admit_rate(&request.execution, request.attempt, now),
             false => QuotaDecision::Admitted,
         };
         if !rate.admits() || !slotted {
@@ -263,21 +245,15 @@ impl QuotaPolicy {
     }
 
     /// Counts the start of an attempt, once, unless the window is full. Without a limit nothing is recorded.
-    pub fn admit_rate(&mut self, request: &QuotaRequest, now: i64) -> QuotaDecision {
+    pub fn admit_rate(&mut self, execution: &ExecutionId, attempt: AttemptIndex, now: i64) -> QuotaDecision {
         if self.definition.max_requests == 0 {
             return QuotaDecision::Admitted;
         }
         let now = now.max(self.updated_at);
         let bucket = self.definition.bucket(now);
         self.forget_before(bucket - limits::QUOTA_SUB_BUCKETS);
-        let digest = request.digest();
-        let is_same = |known: &[u8]| known[..ATTEMPT_BYTES] == digest[..ATTEMPT_BYTES];
-        if let Some(place) = self.recent.chunks_exact(DIGEST_BYTES).position(is_same) {
-            // An earlier try may have been a grant that is over: it no longer has anything to give back.
-            if !self.recent[place * DIGEST_BYTES..].starts_with(&digest) {
-                self.replace_recent(place, Some(digest));
-                self.mark_updated(now);
-            }
+        let digest = admission_digest(execution, attempt);
+        if let Some(place) = self.recent.chunks_exact(DIGEST_BYTES).position(|known| known == digest) {
             self.count_again(place, bucket, now);
             return QuotaDecision::AlreadyAdmitted;
         }
@@ -288,20 +264,6 @@ impl QuotaPolicy {
         self.count(bucket);
         self.remember(digest);
         QuotaDecision::Admitted
-    }
-
-    /// Gives back the start of a grant that started nothing, by the key that a slot with the id of its start would have.
-    /// Answers whether it was counted, and no other try was admitted for the attempt since.
-    pub fn take_back_start(&mut self, start: &Key, now: i64) -> bool {
-        let digest = try_digest(start);
-        let is_same = |known: &[u8]| known[ATTEMPT_BYTES..] == digest;
-        let Some(place) = self.recent.chunks_exact(DIGEST_BYTES).position(is_same) else { return false };
-        let Some(counted) = self.counted_at(place) else { return false };
-        self.counters[counted] -= 1;
-        self.replace_recent(place, None);
-        self.mark_updated(now);
-        self.given_back += 1;
-        true
     }
 
     /// Gives back one slot.
@@ -409,22 +371,18 @@ impl QuotaPolicy {
         self.counters[at] += 1;
     }
 
-    /// The counter of a remembered admission. The digests stand in the order of their counts, so the place of one tells
-    /// where it was counted.
-    fn counted_at(&self, place: usize) -> Option<usize> {
+    /// An attempt that was admitted before starts now: it counts once, in the part of the window in which it does. The
+    /// digests stand in the order of their counts, so the place of one tells where it was counted.
+    fn count_again(&mut self, place: usize, bucket: i64, now: i64) {
         let mut newer = self.recent.len() / DIGEST_BYTES - 1 - place;
-        self.counters.iter().rposition(|count| {
+        let counted = self.counters.iter().rposition(|count| {
             let here = usize::try_from(*count).unwrap_or(usize::MAX);
             let found = newer < here;
             newer = newer.saturating_sub(here);
             found
-        })
-    }
-
-    /// An attempt that was admitted before starts now: it counts once, in the part of the window in which it does.
-    fn count_again(&mut self, place: usize, bucket: i64, now: i64) {
+        });
         let now_at = usize::try_from(bucket - self.first_bucket).unwrap_or(0);
-        let Some(counted) = self.counted_at(place).filter(|counted| *counted < now_at) else { return };
+        let Some(counted) = counted.filter(|counted| *counted < now_at) else { return };
         self.counters[counted] -= 1;
         self.mark_updated(now);
         self.count(bucket);
@@ -436,13 +394,6 @@ impl QuotaPolicy {
     fn remember(&mut self, digest: [u8; DIGEST_BYTES]) {
         let surplus = self.recent.len().saturating_sub((limits::QUOTA_RECENT_KEPT - 1) * DIGEST_BYTES);
         self.recent = [&self.recent[surplus..], &digest].concat().into();
-    }
-
-    /// Remembers other digests in the place of an admission, or forgets it.
-    fn replace_recent(&mut self, place: usize, digest: Option<[u8; DIGEST_BYTES]>) {
-        let (before, rest) = self.recent.split_at(place * DIGEST_BYTES);
-        let digest = digest.as_ref().map_or(&[][..], |digest| &digest[..]);
-        self.recent = [before, digest, &rest[DIGEST_BYTES..]].concat().into();
     }
 
     fn keep_recent(&mut self, most: usize) {
@@ -464,11 +415,8 @@ fn definition_digest(definition: &QuotaDefinition) -> [u8; 16] {
     digest16(&[&bytes])
 }
 
-/// The digest of a try, by the key that a slot with the id of its start would have.
-fn try_digest(start: &Key) -> [u8; DIGEST_BYTES - ATTEMPT_BYTES] {
-    let mut digest = [0; DIGEST_BYTES - ATTEMPT_BYTES];
-    digest.copy_from_slice(&digest16(&[start.as_bytes()])[ATTEMPT_BYTES..]);
-    digest
+fn admission_digest(execution: &ExecutionId, attempt: AttemptIndex) -> [u8; DIGEST_BYTES] {
+    digest16(&[execution.uuid.as_bytes(), &attempt.0.to_be_bytes()])
 }
 
 /// A quota as people see it.

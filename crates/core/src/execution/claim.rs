@@ -231,10 +231,9 @@ impl Execution {
         }
     }
 
-    /// Forgets the grant, which started nothing; the slot it took and the start that was counted are owed back.
+    /// Forgets the grant; the slot it took is owed back.
     pub(crate) fn let_grant_go(&mut self) {
-        let Some(grant) = self.grant.take() else { return };
-        self.owed_slots.extend(grant.slot.into_iter().chain(grant.start));
+        self.owed_slots.extend(self.grant.take().and_then(|grant| grant.slot));
     }
 
     /// Whether the present lease or grant came with this concurrency slot.

@@ -200,7 +200,7 @@ document! {
         "sl" slot: Option<SlotId>,
         /// Up to this instant the timer of that slot has not checked it: a lease that ends earlier leaves no mark.
         "sv" slot_unseen_until: i64,
-        /// Slots, and starts of grants that started nothing, to be given back in the quota's partition.
+        /// Slots to be given back in the quota's partition.
         "ms" owed_slots: Vec<SlotId>,
         /// Whether its end has still to be told to its downstreams and its flow.
         "mr" owes_resolution: bool,

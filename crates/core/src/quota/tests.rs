@@ -33,7 +33,7 @@ fn request(number: u32, starts: bool) -> QuotaRequest {
 }
 
 fn start(quota: &mut QuotaPolicy, number: u32, now: i64) -> QuotaDecision {
-    quota.admit_rate(&request(number, true), now)
+    quota.admit_rate(&execution(number), AttemptIndex(0), now)
 }
 
 #[test]
@@ -70,10 +70,7 @@ fn an_attempt_is_counted_once_and_the_next_attempt_again() {
     let before = quota.clone();
     assert_eq!(start(&mut quota, 1, NOW + 5), QuotaDecision::AlreadyAdmitted);
     assert_eq!(quota, before);
-    assert_eq!(
-        quota.admit_rate(&QuotaRequest { attempt: AttemptIndex(1), ..request(1, true) }, NOW + 6),
-        QuotaDecision::Admitted
-    );
+    assert_eq!(quota.admit_rate(&execution(1), AttemptIndex(1), NOW + 6), QuotaDecision::Admitted);
     assert_eq!(start(&mut quota, 1, NOW + 7), QuotaDecision::AlreadyAdmitted);
     assert!(!start(&mut quota, 2, NOW + 8).admits());
 }
@@ -141,42 +138,6 @@ fn a_lost_claim_that_comes_again_with_another_lease_is_not_counted_twice() {
     let (decision, slot) = quota.admit(&again, None, NOW + 2);
     assert!(decision.admits() && slot.is_some());
     assert_eq!(quota.status(NOW + 2).started_in_window, 1);
-}
-
-fn start_of(request: &QuotaRequest) -> Key {
-    Slot::key_of(&request.execution, &request.start())
-}
-
-#[test]
-fn a_start_is_given_back_once_and_by_the_last_try_alone() {
-    let mut quota = rate(2, 60);
-    let (first, other) = (request(1, true), request(2, true));
-    assert!(quota.admit_rate(&first, NOW).admits() && quota.admit_rate(&other, NOW + 5_000).admits());
-    assert!(
-        !quota.take_back_start(&Slot::key_of(&first.execution, &first.slot), NOW + 6_000),
-        "a lease's end is no start"
-    );
-    assert!(quota.take_back_start(&start_of(&first), NOW + 6_000));
-    assert!(!quota.take_back_start(&start_of(&first), NOW + 6_000));
-    assert_eq!(quota.status(NOW + 6_000).started_in_window, 1);
-    let again = QuotaRequest { slot: SlotId(execution(9).uuid), ..other };
-    assert_eq!(quota.admit_rate(&again, NOW + 10_000), QuotaDecision::AlreadyAdmitted);
-    assert!(!quota.take_back_start(&start_of(&other), NOW + 10_000), "the attempt was admitted anew since");
-    assert_eq!(quota.status(NOW + 10_000).started_in_window, 1);
-    assert!(quota.take_back_start(&start_of(&again), NOW + 10_000));
-    assert_eq!((quota.status(NOW + 10_000).started_in_window, quota.recent.len()), (0, 0));
-    assert!(quota.admit_rate(&first, NOW + 11_000).admits());
-}
-
-#[test]
-fn an_admission_of_an_older_server_is_known_again() {
-    let mut quota = rate(1, 60);
-    assert!(start(&mut quota, 1, NOW).admits());
-    let old = digest16(&[execution(1).uuid.as_bytes(), &AttemptIndex(0).0.to_be_bytes()]);
-    quota.recent = old.to_vec().into();
-    assert!(!quota.take_back_start(&start_of(&request(1, true)), NOW), "it does not say which try it was");
-    assert_eq!(start(&mut quota, 1, NOW + 1), QuotaDecision::AlreadyAdmitted);
-    assert_eq!(quota.status(NOW + 1).started_in_window, 1);
 }
 
 #[test]

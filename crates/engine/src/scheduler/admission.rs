@@ -29,8 +29,8 @@ use crate::groups::{self, Groups, Name};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It may start, perhaps with a concurrency slot. The slot is freed as an orphan unless the claim is applied in
-    /// time. `start` is the start that its quota counted; a grant that starts nothing gives it back.
-    Admitted { slot: Option<SlotId>, start: Option<SlotId> },
+    /// time.
+    Admitted { slot: Option<SlotId> },
     /// One of its gates is closed.
     Refused(Refusal),
     /// A gate cannot be read: the candidate is skipped this round.
@@ -265,7 +265,7 @@ impl Scheduler {
         }
         let estimates = execution.estimate().is_some();
         if execution.quota.is_none() && execution.concurrency().is_empty() && !estimates {
-            return Admission::Admitted { slot: None, start: None };
+            return Admission::Admitted { slot: None };
         }
         let slot = SlotId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         if !execution.concurrency().is_empty() {
@@ -278,7 +278,7 @@ impl Scheduler {
     }
 
     /// Takes the keys of an execution, then holds its estimate and asks its quota. The quota comes last because a
-    /// start that it counted is given back only by a grant.
+    /// counted start is never given back.
     async fn admit_by_keys(&self, execution: &Execution, lease_id: LeaseId, slot: SlotId) -> Admission {
         match self.take_keys(execution, lease_id, slot).await {
             Ok(Ok(())) => {}
@@ -295,7 +295,7 @@ impl Scheduler {
             None => self.ask_quota_of(execution, lease_id, slot).await,
         };
         match admission {
-            Admission::Admitted { start, .. } => Admission::Admitted { slot: Some(slot), start },
+            Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
             refused => {
                 self.free_keys(execution, execution.concurrency(), slot).await;
                 refused
@@ -304,7 +304,7 @@ impl Scheduler {
     }
 
     pub(super) async fn ask_quota_of(&self, execution: &Execution, lease: LeaseId, slot: SlotId) -> Admission {
-        let Some(quota) = &execution.quota else { return Admission::Admitted { slot: None, start: None } };
+        let Some(quota) = &execution.quota else { return Admission::Admitted { slot: None } };
         let request = QuotaRequest {
             execution: execution.id,
             attempt: execution.next_attempt_index(),

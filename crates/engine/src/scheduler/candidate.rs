@@ -92,8 +92,8 @@ impl Scheduler {
         let asked_at = self.transactor.env().now_ms();
         let admission = self.admit(execution, lease_id, budgets).await;
         self.memory.gate_looks.forget(&execution.key());
-        let (slot, start) = match admission {
-            Admission::Admitted { slot, start } => (slot, start),
+        let slot = match admission {
+            Admission::Admitted { slot } => slot,
             Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
             Admission::Unreadable => {
                 self.transactor.metrics().refused("unreadable");
@@ -127,7 +127,7 @@ impl Scheduler {
                     }
                 },
             };
-            let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, start, asked_at, flow };
+            let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, asked_at, flow };
             match self.take_candidate(&claim).await {
                 Ok(Ok(taken)) => return Ok(TryOutcome::Taken(taken)),
                 Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
@@ -273,7 +273,6 @@ struct TakeCandidate<'a> {
     candidate: &'a Candidate,
     lease_id: LeaseId,
     slot: Option<SlotId>,
-    start: Option<SlotId>,
     /// An instant of the process's clock before the slot was asked for.
     asked_at: i64,
     flow: Option<(Key, Version)>,
@@ -308,7 +307,7 @@ impl Command for TakeCandidate<'_> {
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
             let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
             if let Some(granted) = execution.grant.as_mut() {
-                (granted.slot, granted.start) = (self.slot, self.start);
+                granted.slot = self.slot;
             }
             tx.save_execution(&execution, effects);
             return Ok(Taken::Grant(grant));

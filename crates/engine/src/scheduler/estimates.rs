@@ -29,7 +29,7 @@ impl Scheduler {
             }
         }
         match self.ask_quota_of(execution, lease, slot).await {
-            Admission::Admitted { start, .. } => Admission::Admitted { slot: Some(slot), start },
+            Admission::Admitted { .. } => Admission::Admitted { slot: Some(slot) },
             refused => {
                 self.give_back_estimates(execution, slot).await;
                 refused

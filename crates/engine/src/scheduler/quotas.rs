@@ -196,14 +196,13 @@ impl Command for AskQuota<'_> {
 }
 
 impl AskQuota<'_> {
-    /// Gives slots back, and starts of grants that started nothing, each once; returns whether there were any.
+    /// Gives slots back, each once; returns whether there were any.
     fn free(&self, tx: &mut Tx<'_>, quota: &mut Quota<'_>) -> bool {
         let freed = slots::remove_freed(tx, self.asks, &mut quota.held);
         let count = if planted(Bug::LoserFreesSlot) { slots::freed_by(self.asks).len() } else { freed };
         let Some(policy) = &mut quota.policy else { return false };
         (0..count).for_each(|_| policy.release(tx.now));
-        let starts = slots::freed_by(self.asks).into_iter().filter(|key| policy.take_back_start(key, tx.now)).count();
-        count + starts > 0
+        count > 0
     }
 }
 
@@ -243,7 +242,6 @@ impl Quota<'_> {
         if let Some(slot) = &slot {
             tx.create(slot);
         }
-        let start = (request.starts && policy.definition.max_requests != 0).then(|| request.start());
-        Admission::Admitted { slot: slot.as_ref().or(held).map(|slot| slot.id), start }
+        Admission::Admitted { slot: slot.as_ref().or(held).map(|slot| slot.id) }
     }
 }

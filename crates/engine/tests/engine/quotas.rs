@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Harness, START};
 use ff_core::op::{
-    CancelExecution, ClaimFromGrant, Complete, CreateQuota, Delay, DeleteQuota, Fail, GetExecution, GetQuota,
-    HoldExecution, ListQuotas, ReturnGrant,
+    CancelExecution, Complete, CreateQuota, Delay, DeleteQuota, Fail, GetExecution, GetQuota, ListQuotas,
 };
 use ff_core::{Code, Family, PublicState};
 use ff_engine::Options;
@@ -239,40 +238,6 @@ async fn a_grant_that_lapses_gives_its_slot_back() {
     h.pass(5_100).await;
     assert_eq!((in_use(&h).await, slots(&h)), (0, 0));
     h.finish().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_starts_nothing_gives_its_start_back() {
-    for way in ["returned", "lapsed", "cancelled", "held", "used"] {
-        let h = Harness::start().await;
-        h.must::<CreateQuota>(json!({ "name": "q", "max_requests": 1, "window_seconds": 3_600 })).await;
-        let first = submit(&h, json!({})).await;
-        let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "mode": "grant", "grant_ttl_ms": 5_000 });
-        let grant = h.must::<ff_core::op::Claim>(ask).await.grants.remove(0);
-        let second = submit(&h, json!({})).await;
-        assert!(claim_now(&h).await.is_none());
-        assert_eq!(h.state(&second).await, PublicState::RateLimited);
-        let by_grant = json!({ "instance_id": "w-1", "grant_id": grant.grant_id, "execution_id": first });
-        match way {
-            "returned" => assert!(h.must::<ReturnGrant>(by_grant).await.changed),
-            "lapsed" => h.pass(5_100).await,
-            "cancelled" => {
-                h.must::<CancelExecution>(json!({ "execution_id": first })).await;
-            }
-            "held" => assert!(h.must::<HoldExecution>(json!({ "execution_id": first })).await.changed),
-            _ => {
-                let task = h.must::<ClaimFromGrant>(by_grant).await.task;
-                h.must::<Complete>(json!({ "execution_id": first, "fence": task.fence })).await;
-            }
-        }
-        h.pass(1_000).await;
-        let started = || async { h.must::<GetQuota>(json!({ "name": "q" })).await.started_in_window };
-        assert_eq!(started().await, u64::from(way == "used"), "{way}");
-        assert_eq!(h.claim_with(json!({ "wait_ms": 1_000 })).await.is_none(), way == "used", "{way}");
-        assert_eq!(started().await, 1, "{way}");
-        assert!(claim_now(&h).await.is_none(), "{way}: one start in a window");
-        h.finish().await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
