@@ -1,5 +1,7 @@
 //! A call whose answer was lost is made again: the second answer is the first one, whatever happened in between.
 
+use ff_core::encoding::Document;
+use ff_core::execution::Execution;
 use ff_core::op::{
     CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, ListExecutions,
     ReplayExecution, Suspend, SuspendOutcome,
@@ -107,6 +109,12 @@ async fn a_claim_that_is_repeated_while_it_waits_takes_work_once() {
     let [first, again] = claimed_by_both(&h, &h).await;
     assert_eq!(first.len(), 1);
     assert_eq!(first, again);
+    let leases: u64 = h.store.inspect(|contents| {
+        let documents = contents.partitions().flat_map(|(_, contents)| contents.documents());
+        let executions = documents.filter(|(key, _)| key.kind() == ff_core::index::kind::EXECUTION);
+        executions.map(|(_, raw)| Execution::decode(&raw.body).unwrap().epoch.0).sum()
+    });
+    assert_eq!(leases, 1, "the repeat took nothing, not even to give it back");
     h.finish().await;
 }
 
