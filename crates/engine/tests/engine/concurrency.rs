@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::Harness;
+use crate::support::{Harness, Trouble};
 use ff_core::id::Mint;
 use ff_core::index::kind;
+use ff_core::op::view::Task;
 use ff_core::op::{
     ChangePriority, Claim, Complete, CreateQuota, Delay, ExplainExecution, Fail, GetExecution, ReasonCode,
 };
@@ -234,19 +235,27 @@ async fn a_grant_holds_its_keys_until_it_lapses() {
     h.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
-    const SICK: Partition = Partition::flow(1);
+const SICK: Partition = Partition::flow(1);
+
+async fn submit_in(h: &Harness, number: u8, partition: Partition) -> ExecutionId {
+    let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
+    h.submit(json!({ "execution_id": id, "concurrency": [{ "key": "door", "limit": 1 }] })).await
+}
+
+/// A task has a key of one, and an execution in the partition that is about to fail waits for it.
+async fn one_waits_in_another_partition() -> (Harness, Arc<Trouble>, Task, ExecutionId) {
     let partitions = Some(PartitionConfig { flow: 2, budget: 1, quota: 1 });
     let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
-    let submit_in = async |number: u8, partition: Partition| {
-        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
-        h.submit(json!({ "execution_id": id, "concurrency": [{ "key": "door", "limit": 1 }] })).await
-    };
-    submit_in(1, Partition::flow(0)).await;
+    submit_in(&h, 1, Partition::flow(0)).await;
     let first = h.claim().await.unwrap();
-    let waiting = submit_in(2, SICK).await;
+    let waiting = submit_in(&h, 2, SICK).await;
     assert_eq!(claim_now(&h).await, None);
+    (h, trouble, first, waiting)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
+    let (h, trouble, first, waiting) = one_waits_in_another_partition().await;
     assert_eq!(h.state(&waiting).await, PublicState::RateLimited);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -261,7 +270,7 @@ async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
         Plan { before: Some(Box::pin(refused)), fault: Some(Fault::Unavailable), ..Plan::default() }
     });
     complete(&h, &first).await;
-    submit_in(3, Partition::flow(0)).await;
+    submit_in(&h, 3, Partition::flow(0)).await;
     let second = h.claim().await.unwrap();
     complete(&h, &second).await;
     h.pass(100).await;
@@ -278,17 +287,7 @@ async fn what_waits_for_a_key_out_of_reach_is_not_asked_for_again_and_again() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_in_a_partition_that_answers_again_is_let_in_before_it_looks_for_itself() {
-    const SICK: Partition = Partition::flow(1);
-    let partitions = Some(PartitionConfig { flow: 2, budget: 1, quota: 1 });
-    let (h, trouble) = Harness::with_trouble(Options { partitions, ..Options::default() }).await;
-    let submit_in = async |number: u8, partition: Partition| {
-        let id = ExecutionId::in_partition(partition, &Mint { now_ms: h.engine.now(), random: [number; 10] });
-        h.submit(json!({ "execution_id": id, "concurrency": [{ "key": "door", "limit": 1 }] })).await
-    };
-    submit_in(1, Partition::flow(0)).await;
-    let first = h.claim().await.unwrap();
-    let waiting = submit_in(2, SICK).await;
-    assert_eq!(claim_now(&h).await, None);
+    let (h, trouble, first, waiting) = one_waits_in_another_partition().await;
     trouble.begin(|call| {
         let (Call::Read { partition, .. } | Call::Commit { partition, .. }) = call;
         Plan { fault: (partition == SICK).then_some(Fault::Unavailable), ..Plan::default() }
