@@ -135,6 +135,7 @@ impl Deliveries {
             wait_ms: CLAIM_WAIT_MS,
             grant_ttl_ms: None,
             gone: Default::default(),
+            tries_more: Default::default(),
         };
         self.services.transactor.contain("deliveries", self.services.claim_own(ask)).await
     }

@@ -191,6 +191,7 @@ impl Services {
             wait_ms: limits.claim_wait(args.wait_ms)?,
             grant_ttl_ms,
             gone: Default::default(),
+            tries_more: Default::default(),
         })
     }
 

@@ -77,6 +77,11 @@ impl Refusal {
         (self.requested > 0).then(|| Amounts::from([(dimension.clone(), self.requested)]))
     }
 
+    /// Whether the execution waits, and nothing else becomes of it.
+    pub(super) fn only_waits(&self) -> bool {
+        matches!(self.action, HardAction::Block | HardAction::Unknown(_))
+    }
+
     pub(super) fn waits(gate: String, limit: Limit, detail: String, until: Option<i64>) -> Self {
         Self { gate, limit, detail, until, action: HardAction::Block, alone: false, requested: 0 }
     }

@@ -1,5 +1,6 @@
 //! Tries one candidate: asks its gates and its flow, then sends the commit that takes it under a lease or a grant.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ff_core::event::Effects;
@@ -15,8 +16,8 @@ use crate::transaction::{Command, NotApplied, Tx};
 
 /// Work whose budgets or quota cannot be read is passed over for this long.
 pub(super) const UNREADABLE_MS: i64 = 1_000;
-/// Members of a cancelled flow are left alone for this long before they are tried again, and so are candidates that
-/// damaged data keeps from being tried.
+/// Members of a cancelled flow are left alone for this long before they are tried again. So are candidates that damaged
+/// data keeps from being tried, and those that were refused while their claim tried more than it wanted.
 const ASIDE_MS: i64 = 1_000;
 /// A claim must be applied this long before its slot counts as an orphan.
 const SLOT_MARGIN_MS: i64 = 1_000;
@@ -94,7 +95,7 @@ impl Scheduler {
         self.memory.gate_looks.forget(&execution.key());
         let slot = match admission {
             Admission::Admitted { slot } => slot,
-            Admission::Refused(refusal) => return Box::pin(self.park_refused(execution, refusal)).await,
+            Admission::Refused(refusal) => return Box::pin(self.park_refused(ask, execution, refusal)).await,
             Admission::Unreadable => {
                 self.transactor.metrics().refused("unreadable");
                 let until = self.transactor.env().now_ms() + UNREADABLE_MS;
@@ -223,9 +224,14 @@ impl Scheduler {
         Ok(Some(Taken::Grant(execution.grant(grant.id, &grant.worker_id, 1, now)?)))
     }
 
-    async fn park_refused(&self, execution: &Execution, refusal: Refusal) -> Result<TryOutcome> {
+    async fn park_refused(&self, ask: &Ask, execution: &Execution, refusal: Refusal) -> Result<TryOutcome> {
         let (namespace, gate) = (execution.namespace.clone(), refusal.gate.clone());
-        if let Some(pause_ms) = self.pause_for_tries(execution, &refusal).await {
+        // Another try of the same claim may hold the room, and the caller did not want both.
+        let pause_ms = match ask.tries_more.load(Ordering::Relaxed) && !refusal.only_waits() {
+            true => Some(ASIDE_MS),
+            false => self.pause_for_tries(execution, &refusal).await,
+        };
+        if let Some(pause_ms) = pause_ms {
             tracing::debug!(execution = %execution.id, gate, pause_ms, "refused because of a claim on its way");
             return Ok(TryOutcome::Contended { namespace, gate, pause_ms });
         }

@@ -3,6 +3,7 @@
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -90,7 +91,7 @@ enum Moved {
 impl Claiming {
     pub(super) fn new(scheduler: &Scheduler, ask: &Arc<Ask>) -> Self {
         let started = scheduler.transactor.env().now_ms();
-        let turn = scheduler.memory.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let turn = scheduler.memory.turn.fetch_add(1, Ordering::Relaxed);
         Self {
             scheduler: scheduler.part(),
             ask: Arc::clone(ask),
@@ -304,6 +305,7 @@ impl Claiming {
             if !pending.overdue && pending.since + patience <= now {
                 // Its partition does not answer: other claims avoid the partition, and this claim tries something else.
                 pending.overdue = true;
+                self.ask.tries_more.store(true, Ordering::Relaxed);
                 self.free.push(pending.lease_id);
                 if let Some(partition) = pending.partition {
                     ready.partition_failed(partition, now);
@@ -398,8 +400,10 @@ impl Claiming {
                 return;
             }
         }
-        // The claim was certainly not applied, so its id may name another lease.
-        if !overdue {
+        // The claim was certainly not applied, so its id may name another lease, unless the try that took too long has
+        // used it meanwhile.
+        let in_use = self.taken.iter().any(|taken| taken.lease_id() == lease_id);
+        if !overdue && !in_use {
             self.free.push(lease_id);
         }
     }

@@ -3,7 +3,7 @@
 //! refusal means nothing yet: to park the execution would defeat the other server's claim, and to fail it or to ask
 //! people about it could not be undone. The candidate is left alone for a moment instead.
 
-use ff_core::budget::{self, Budget, HardAction};
+use ff_core::budget::{self, Budget};
 use ff_core::execution::Execution;
 use ff_core::gate::Gate;
 use ff_core::index::{self, Due, kind};
@@ -101,7 +101,7 @@ impl Scheduler {
         let Some(BudgetNow { budget, held, at }) = self.budget_now(execution, name, home).await? else {
             return Ok(None);
         };
-        let waits = matches!(refusal.action, HardAction::Block | HardAction::Unknown(_));
+        let waits = refusal.only_waits();
         let Some(mut budget) = budget else {
             return Ok((!waits).then_some(Tries { since: at, at }));
         };

@@ -28,7 +28,7 @@ mod unparking;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ff_core::execution::{ClaimedAttempt, Execution};
@@ -181,6 +181,8 @@ pub(crate) struct Ask {
     pub(crate) grant_ttl_ms: Option<i64>,
     /// Signals that the caller has gone: work under way is finished, and nothing more is waited for.
     pub(crate) gone: Arc<CallerGone>,
+    /// A try has taken too long, and others are made under its lease id: more is tried than the caller wants.
+    pub(crate) tries_more: Arc<AtomicBool>,
 }
 
 impl Ask {

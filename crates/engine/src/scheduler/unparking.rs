@@ -11,6 +11,7 @@ use ff_core::execution::Execution;
 use ff_core::index::BlockedName;
 use ff_core::{Entry, IndexName, Indexed, Key, Partition, Result, index};
 use ff_store::{Answer, Query, Scan, ScanPage};
+use futures_util::future::join_all;
 
 use super::Scheduler;
 use super::reads::NAMES_LIMIT;
@@ -215,7 +216,7 @@ impl Scheduler {
             (*place, env::within(self.transactor.env_handle(), LOOK_PATIENCE_MS, look).await)
         });
         let mut waiting = Waiting::default();
-        for (place, found) in futures_util::future::join_all(looks).await {
+        for (place, found) in join_all(looks).await {
             let Some(Ok(found)) = found else {
                 waiting.unread.push(place);
                 continue;
@@ -283,8 +284,8 @@ impl Scheduler {
         keys
     }
 
-    /// Puts executions back into their queues, one commit for each partition. Partitions in which that fails are added to
-    /// those that could not be read.
+    /// Puts executions back into their queues, one commit for each partition, all at once. Partitions in which that fails
+    /// are added to those that could not be read.
     async fn put_back(&self, gate: &Name, chosen: &[(String, Head)], unread: &mut Vec<Partition>) -> Vec<PutBack> {
         let mut by_place: BTreeMap<Partition, Vec<Entry>> = BTreeMap::new();
         for (key, head) in chosen {
@@ -295,10 +296,13 @@ impl Scheduler {
             let entry = Entry { index, member: head.member.clone(), score: head.score };
             by_place.entry(head.place).or_default().push(entry);
         }
-        let mut unparked = Vec::new();
-        for (place, entries) in by_place {
+        let commits = by_place.into_iter().map(|(place, entries)| async move {
             let verb = Unpark { gate: &gate.1, entries };
-            match self.transactor.transact(place, self.transactor.fresh_command(), &verb).await {
+            (place, self.transactor.transact(place, self.transactor.fresh_command(), &verb).await)
+        });
+        let mut unparked = Vec::new();
+        for (place, outcome) in join_all(commits).await {
+            match outcome {
                 Ok(here) => unparked.extend(here),
                 Err(error) => {
                     if let Some(suppressed) = self.transactor.may_log("parked work could not be woken") {

@@ -99,6 +99,43 @@ async fn a_claim_of_the_same_execution_at_another_server_fails_asks_and_parks_no
     }
 }
 
+/// A claim whose first try takes too long tries others under the same lease id. The room that the first try holds does not
+/// decide the fate of those: the caller wanted one task.
+#[tokio::test(start_paused = true)]
+async fn a_slow_try_of_a_claim_fails_no_execution_that_the_claim_tries_beside_it() {
+    for (action, is_applied) in ["fail", "ask", "suspend"].iter().flat_map(|action| [(*action, true), (*action, false)]) {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        budget(&h, action).await;
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(submit(&h, 10, json!({})).await);
+        }
+        let seen = AtomicUsize::new(0);
+        trouble.begin(move |call| {
+            if !changes_execution(call) || seen.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Plan::default();
+            }
+            let pause: ff_store::memory::Pause = Box::pin(tokio::time::sleep(Duration::from_millis(400)));
+            match is_applied {
+                true => Plan { after: Some(pause), ..Plan::default() },
+                false => Plan { before: Some(pause), ..Plan::default() },
+            }
+        });
+        let ask = json!({ "instance_id": "w-1", "lanes": ["default"], "wait_ms": 5_000 });
+        let tasks = h.must::<Claim>(ask.clone()).await.tasks;
+        h.pass(100).await;
+        trouble.end();
+        assert_eq!(tasks.len(), 1, "{action} {is_applied}");
+        for id in ids.iter().filter(|id| **id != tasks[0].execution_id) {
+            let shown = h.must::<GetExecution>(json!({ "execution_id": id })).await;
+            assert_eq!((shown.public_state, shown.questions.len()), (PublicState::Waiting, 0), "{action} {is_applied}");
+        }
+        complete(&h, &tasks[0]).await;
+        assert_eq!(h.must::<Claim>(ask).await.tasks.len(), 1, "the next one starts: {action} {is_applied}");
+        h.finish().await;
+    }
+}
+
 /// What a claim holds that is on its way does not decide the fate of another execution.
 #[tokio::test(start_paused = true)]
 async fn room_that_a_claim_holds_on_its_way_fails_no_other_execution() {
