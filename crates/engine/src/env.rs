@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use ff_core::{CommandId, Mint, limits};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
 /// A future in a box, as tasks and timers are handed around.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -102,6 +104,23 @@ pub(crate) async fn let_others_run() {
         Poll::Pending
     })
     .await;
+}
+
+/// The results of those futures that end within a time, in the order in which they end.
+pub(crate) async fn those_within<T>(
+    env: &Arc<dyn Env>,
+    ms: i64,
+    futures: impl Iterator<Item = impl Future<Output = T>>,
+) -> Vec<T> {
+    let mut under_way: FuturesUnordered<_> = futures.collect();
+    let mut ended = Vec::new();
+    let all = async {
+        while let Some(result) = under_way.next().await {
+            ended.push(result);
+        }
+    };
+    within(env, ms, all).await;
+    ended
 }
 
 /// Runs a future, but not longer than this; `None` when the time is up.

@@ -10,6 +10,7 @@ use ff_core::worker::{Registration, Worker};
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
 use ff_store::{Answer, Fence, Query};
 
+use crate::env;
 use crate::renewal::Renew;
 use crate::transaction::{Command, Transactor, Tx};
 
@@ -150,6 +151,27 @@ impl Registry {
             }
         }
         Ok(held)
+    }
+
+    /// How many leases a process holds, as far as the partitions answer within a time, and whether all did.
+    pub(crate) async fn leases_counted(&self, namespace: &str, instance: &str, ms: i64) -> Result<(u64, bool)> {
+        let partitions: Vec<Partition> = self.transactor.flow_partitions().collect();
+        let counts = partitions.iter().map(|partition| {
+            let count = Query::count_all(ff_core::index::worker(namespace, instance));
+            self.transactor.read(*partition, vec![count])
+        });
+        let (mut held, mut answered) = (0, 0);
+        for answers in env::those_within(self.transactor.env_handle(), ms, counts).await {
+            match answers {
+                Ok(answers) => {
+                    answered += 1;
+                    held += answers.answers.into_iter().map(answer_count).sum::<u64>();
+                }
+                Err(error) if error.code == Code::Unavailable => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((held, answered == partitions.len()))
     }
 
     /// How many leases of a worker commits of this engine began since it was first counted. To be asked before a count.

@@ -2,14 +2,16 @@
 //! and nothing is counted for it.
 
 use ff_core::worker::Worker;
-use ff_core::{Code, Error, Partition, Result, limits};
+use ff_core::{Code, Error, Indexed, Partition, Result, limits};
 
-use crate::env;
 use crate::locks::Turn;
 use crate::registry::HeldLeases;
 use crate::scheduler::ready::READ_PATIENCE_MS;
 use crate::scheduler::{Ask, Taken};
 use crate::services::Services;
+
+/// While some partition is known not to answer, leases are counted in those that answer within this time.
+const TROUBLED_PATIENCE_MS: i64 = 100;
 
 impl Services {
     /// Leaves a claim as many tasks as its worker may run beside those it holds.
@@ -24,12 +26,14 @@ impl Services {
         Ok(ask)
     }
 
-    /// Refuses a grant's lease to a worker that has no room for it.
-    pub(super) async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<()> {
-        let Some(worker) = worker else { return Ok(()) };
-        let leases = self.shared.registry.leases_held(namespace, &[worker.instance_id.as_str()]).await?.iter().sum();
+    /// Refuses a grant's lease to a worker that has no room for it. Other calls of the worker at this engine wait until the
+    /// answer is dropped, so that each sees the leases of those before it.
+    pub(super) async fn check_capacity(&self, namespace: &str, worker: Option<&Worker>) -> Result<Option<Turn<'_>>> {
+        let Some(worker) = worker else { return Ok(None) };
+        let turn = self.transactor.locks().take(Partition::SYSTEM, worker.key()).await;
+        let (leases, _) = self.leases_of(namespace, &worker.instance_id).await?;
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
-        if held.leases < held.capacity { Ok(()) } else { Err(at_capacity(&held)) }
+        if held.leases < held.capacity { Ok(Some(turn)) } else { Err(at_capacity(&held)) }
     }
 
     /// Refuses an exchange that ends nothing when its worker was full and still is. Only then is anything counted: a
@@ -89,23 +93,24 @@ impl Services {
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
         let Some(worker) = self.shared.system.system_document::<Worker>(&key).await? else { return Ok(None) };
-        let now = self.transactor.env().now_ms();
-        // While a partition does not answer, the engine cannot say what the worker holds, and the others have work for
-        // it.
-        if worker.capacity >= limits::WORKER_CAPACITY_MAX || self.scheduler.ready().is_troubled(now) {
+        if worker.capacity >= limits::WORKER_CAPACITY_MAX {
             return Ok(None);
         }
-        let instances = [ask.instance_id.as_str()];
         let begun = self.shared.registry.leases_begun(&key);
-        let counting = self.shared.registry.leases_held(namespace, &instances);
-        let leases = match env::within(self.transactor.env_handle(), READ_PATIENCE_MS, counting).await {
-            Some(Ok(held)) => held.iter().sum(),
-            Some(Err(error)) if error.code != Code::Unavailable => return Err(error),
-            Some(Err(_)) | None => return Ok(None),
-        };
+        let (leases, is_all) = self.leases_of(namespace, &ask.instance_id).await?;
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
-        self.shared.registry.remember_held(key, held, begun, now);
+        if is_all {
+            self.shared.registry.remember_held(key, held, begun, self.transactor.env().now_ms());
+        }
         Ok(Some(held))
+    }
+
+    /// The leases that a worker holds, as far as partitions answer, and whether all did. One that does not answer holds up
+    /// no work of others, least of all while some are known not to.
+    async fn leases_of(&self, namespace: &str, instance_id: &str) -> Result<(u64, bool)> {
+        let is_troubled = self.scheduler.ready().is_troubled(self.transactor.env().now_ms());
+        let patience_ms = if is_troubled { TROUBLED_PATIENCE_MS } else { READ_PATIENCE_MS };
+        self.shared.registry.leases_counted(namespace, instance_id, patience_ms).await
     }
 }
 

@@ -68,7 +68,7 @@ impl Services {
         {
             return Err(Error::of(Code::ExecutionNotEligible).with("lane_state", lane.state));
         }
-        self.check_capacity(&namespace, worker.as_ref()).await?;
+        let _turn = self.check_capacity(&namespace, worker.as_ref()).await?;
         self.take_granted(&execution, claim).await
     }
 

@@ -6,12 +6,10 @@ use ff_core::execution::Execution;
 use ff_core::index::{self, Due, kind};
 use ff_core::{Code, Error, Partition, Result, limits};
 use ff_store::Scan;
-use futures_util::StreamExt;
-use futures_util::future::{Either, select};
-use futures_util::stream::FuturesUnordered;
 
 use super::candidate::is_outage;
 use super::ready::READ_PATIENCE_MS;
+use crate::env;
 use crate::scheduler::{Ask, Scheduler, Taken};
 
 /// Entries read at once.
@@ -61,19 +59,17 @@ impl Scheduler {
         &self,
         looks: impl Iterator<Item = impl Future<Output = Result<T>>>,
     ) -> Result<Vec<T>> {
-        let mut looks: FuturesUnordered<_> = looks.collect();
-        let mut patience = self.transactor.env().sleep(READ_PATIENCE_MS);
-        let (mut found, mut failure) = (Vec::new(), None);
-        loop {
-            match select(looks.next(), &mut patience).await {
-                Either::Left((Some(Ok(answer)), _)) => found.push(answer),
-                Either::Left((Some(Err(error)), _)) if is_outage(&error) => failure = Some(error),
-                Either::Left((Some(Err(error)), _)) => return Err(error),
-                Either::Left((None, _)) => break,
-                Either::Right(_) => {
-                    failure.get_or_insert_with(|| Error::new(Code::Unavailable, "no partition answers in time"));
-                    break;
-                }
+        let looks: Vec<_> = looks.collect();
+        let asked = looks.len();
+        let answers = env::those_within(self.transactor.env_handle(), READ_PATIENCE_MS, looks.into_iter()).await;
+        let late = answers.len() < asked;
+        let mut failure = late.then(|| Error::new(Code::Unavailable, "no partition answers in time"));
+        let mut found = Vec::new();
+        for answer in answers {
+            match answer {
+                Ok(answer) => found.push(answer),
+                Err(error) if is_outage(&error) => failure = Some(error),
+                Err(error) => return Err(error),
             }
         }
         match failure {

@@ -78,6 +78,28 @@ async fn a_full_worker_is_refused_and_the_grant_stays_good() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_uses_its_grants_at_the_same_time_gets_as_many_leases_as_it_has_room_for() {
+    let h = Harness::start().await;
+    let register = json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 2, "nonce": "n" });
+    h.must::<RegisterWorker>(register).await;
+    let mut granted = Vec::new();
+    for _ in 0..5 {
+        h.submit(json!({})).await;
+        granted.push(grant(&h, "w-1").await.unwrap());
+    }
+    let calls = granted.iter().map(|granted| h.call::<ClaimFromGrant>(take("w-1", granted)));
+    let answers = futures_util::future::join_all(calls).await;
+    let refused: Vec<Code> = answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.code.clone())).collect();
+    assert_eq!(refused, [Code::WorkerAtCapacity, Code::WorkerAtCapacity, Code::WorkerAtCapacity]);
+    let running = answers.iter().find_map(|answer| answer.as_ref().ok()).unwrap().task.clone();
+    h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+    let unused = granted.iter().zip(&answers).find(|(_, answer)| answer.is_err()).unwrap().0;
+    let task = h.must::<ClaimFromGrant>(take("w-1", unused)).await.task;
+    assert_eq!(task.execution_id, unused.execution_id, "its grant stayed good");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_interrupted_attempt_is_granted_as_a_reclaim_and_continues() {
     let h = Harness::start().await;
     let id = h.submit(json!({})).await;

@@ -177,6 +177,24 @@ async fn neither_a_repeated_claim_nor_a_worker_with_a_capacity_needs_the_partiti
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_that_took_long_lets_no_worker_go_past_its_capacity() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    let worker = json!({ "worker_id": "w", "instance_id": "w-1", "lanes": ["default"], "nonce": "n", "capacity": 1 });
+    h.must::<RegisterWorker>(worker).await;
+    for _ in 0..4 {
+        h.submit(json!({})).await;
+    }
+    let one = |instance: &str| args(json!({ "instance_id": instance, "max_tasks": 1, "wait_ms": 2_000 }));
+    assert_eq!(h.must::<Claim>(one("w-1")).await.tasks.len(), 1);
+    let slow = || Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(600)))), ..Plan::default() };
+    trouble_with(&trouble, |call| matches!(call, Call::Commit { .. }), slow);
+    assert_eq!(h.must::<Claim>(one("w-2")).await.tasks.len(), 1);
+    trouble.end();
+    assert_eq!(h.refused::<Claim>(one("w-1")).await, Code::WorkerAtCapacity);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_ends_at_its_deadline_and_with_its_caller_and_with_the_engine() {
     let (h, trouble) = Harness::with_trouble(single()).await;
     h.submit(json!({})).await;
