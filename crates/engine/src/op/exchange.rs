@@ -199,7 +199,7 @@ impl Services {
         if ends_nothing {
             Box::pin(self.check_room(ask)).await?;
         }
-        let taken = self.scheduler.take_work(ask).await?;
+        let mut taken = self.scheduler.take_work(ask).await?;
         // The first call may have waited beside its repeat, and may have been the one that got the work.
         if asked.retry
             && taken.is_empty()
@@ -207,7 +207,7 @@ impl Services {
         {
             return Ok(ExchangedClaim { claimed: claimed.into(), taken: Vec::new() });
         }
-        let (outcome, unread) = self.tasks(taken.clone()).await;
+        let (mut outcome, unread) = self.tasks(taken.clone()).await;
         let (unread, mut errors): (Vec<Taken>, Vec<Error>) = unread.into_iter().unzip();
         if let Some(error) = errors.pop() {
             let empty = outcome.tasks.is_empty() && outcome.grants.is_empty();
@@ -215,6 +215,10 @@ impl Services {
             if empty {
                 return Err(error);
             }
+        }
+        if asked.retry && !outcome.tasks.is_empty() {
+            outcome = Box::pin(self.keep_one_of_each(ask, outcome)).await?;
+            taken.retain(|one| outcome.tasks.iter().any(|task| task.execution_id == one.execution_id()));
         }
         Ok(ExchangedClaim { claimed: in_order(outcome, ask).into(), taken })
     }

@@ -81,7 +81,7 @@ impl Services {
 
     /// The tasks of a repeated claim, if its first call took work at another server meanwhile: of two executions under one
     /// lease id the lower one is kept, whichever call took it, and the other is given back.
-    async fn keep_one_of_each(&self, ask: &Ask, mut outcome: ClaimOutcome) -> Result<ClaimOutcome> {
+    pub(super) async fn keep_one_of_each(&self, ask: &Ask, mut outcome: ClaimOutcome) -> Result<ClaimOutcome> {
         let mut others = self.scheduler.find_reachable_leases(ask).await?;
         let own = |id: &ff_core::ExecutionId| outcome.tasks.iter().any(|task| task.execution_id == *id);
         others.retain(|one| matches!(one, Taken::Lease { execution, .. } if !own(&execution.id)));

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use ff_core::execution::{ClaimedAttempt, Execution};
 use ff_core::lease::ClaimGrant;
 use ff_core::worker::Worker;
-use ff_core::{Key, LeaseId, Result};
+use ff_core::{ExecutionId, Key, LeaseId, Result};
 use ff_store::Version;
 
 use self::admission::BudgetReads;
@@ -221,6 +221,13 @@ impl Taken {
         match self {
             Taken::Lease { claimed, .. } => claimed.fence.lease_id,
             Taken::Grant(grant) => grant.grant_id,
+        }
+    }
+
+    pub(crate) fn execution_id(&self) -> ExecutionId {
+        match self {
+            Taken::Lease { execution, .. } => execution.id,
+            Taken::Grant(grant) => grant.execution_id,
         }
     }
 

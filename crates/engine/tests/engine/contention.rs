@@ -103,7 +103,8 @@ async fn a_claim_of_the_same_execution_at_another_server_fails_asks_and_parks_no
 /// decide the fate of those: the caller wanted one task.
 #[tokio::test(start_paused = true)]
 async fn a_slow_try_of_a_claim_fails_no_execution_that_the_claim_tries_beside_it() {
-    for (action, is_applied) in ["fail", "ask", "suspend"].iter().flat_map(|action| [(*action, true), (*action, false)]) {
+    for (action, is_applied) in ["fail", "ask", "suspend"].iter().flat_map(|action| [(*action, true), (*action, false)])
+    {
         let (h, trouble) = Harness::with_trouble(Options::default()).await;
         budget(&h, action).await;
         let mut ids = Vec::new();

@@ -2,7 +2,9 @@
 
 use crate::support::Harness;
 use ff_core::lease::ClaimKind;
-use ff_core::op::{Complete, CreateExecution, Delay, Fail, GetExecution, GetResult, Suspend, WaitExecution};
+use ff_core::op::{
+    ChangePriority, Complete, CreateExecution, Delay, Fail, GetExecution, GetResult, Suspend, WaitExecution,
+};
 use ff_core::{Code, OwnershipState, PublicState};
 use serde_json::json;
 
@@ -116,5 +118,26 @@ async fn a_wait_for_a_change_ends_when_the_worker_suspends() {
     });
     assert_eq!(waited.execution.public_state, PublicState::Suspended);
     assert!(began.elapsed().as_millis() < 1_000, "{:?}", began.elapsed());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_change_sees_a_claim_and_a_new_priority_too() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    for change in ["claim", "priority"] {
+        let known = h.must::<GetExecution>(json!({ "execution_id": id })).await.updated_at;
+        let began = tokio::time::Instant::now();
+        let wait = json!({ "execution_id": id, "wait_ms": 20_000, "changed_after": known });
+        let (waited, ()) = tokio::join!(h.must::<WaitExecution>(wait), async {
+            h.pass(100).await;
+            match change {
+                "claim" => drop(h.claim().await.unwrap()),
+                _ => drop(h.must::<ChangePriority>(json!({ "execution_id": id, "priority": 7 })).await),
+            }
+        });
+        assert!(waited.execution.updated_at > known && !waited.terminal, "{change}");
+        assert!(began.elapsed().as_millis() < 1_000, "{change}: {:?}", began.elapsed());
+    }
     h.finish().await;
 }

@@ -3,8 +3,8 @@
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::op::{
-    CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, ListExecutions,
-    ReplayExecution, Suspend, SuspendOutcome,
+    CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, Exchange,
+    ListExecutions, ReplayExecution, Suspend, SuspendOutcome,
 };
 use ff_core::{Code, PublicState};
 use serde_json::{Value, json};
@@ -82,31 +82,47 @@ async fn a_suspension_is_answered_alike_after_a_later_one() {
     h.finish().await;
 }
 
-/// The repeat of a claim that still waits, when work comes for both.
-async fn claimed_by_both(h: &Harness, at: &Harness) -> [Vec<ff_core::ExecutionId>; 2] {
-    let claim = |retry: bool| {
-        let ids = ["01a3185c-5000-7661-80ab-28b890620001"];
-        json!({ "lanes": ["default"], "instance_id": "w-1", "lease_ids": ids, "wait_ms": 3_000, "retry": retry })
+/// How a worker asks for work.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Claim,
+    Exchange,
+}
+
+/// Claims one task, and says which.
+async fn claim_by(by: By, h: &Harness, retry: bool) -> Vec<ff_core::ExecutionId> {
+    let ids = ["01a3185c-5000-7661-80ab-28b890620001"];
+    let mut asked = json!({ "lanes": ["default"], "lease_ids": ids, "wait_ms": 3_000, "retry": retry });
+    let tasks = match by {
+        By::Claim => {
+            asked["instance_id"] = json!("w-1");
+            h.must::<Claim>(asked).await.tasks
+        }
+        By::Exchange => h.must::<Exchange>(json!({ "instance_id": "w-1", "claim": asked })).await.claim.unwrap().tasks,
     };
+    tasks.iter().map(|task| task.execution_id).collect()
+}
+
+/// The repeat of a claim that still waits, when work comes for both.
+async fn claimed_by_both(h: &Harness, at: &Harness, by: By) -> [Vec<ff_core::ExecutionId>; 2] {
     let coming = async {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         for _ in 0..3 {
             h.submit(json!({})).await;
         }
     };
-    let ids = |claimed: ff_core::op::ClaimOutcome| claimed.tasks.iter().map(|task| task.execution_id).collect();
     let repeat = async {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        at.must::<Claim>(claim(true)).await
+        claim_by(by, at, true).await
     };
-    let (first, again, ()) = tokio::join!(h.must::<Claim>(claim(false)), repeat, coming);
-    [ids(first), ids(again)]
+    let (first, again, ()) = tokio::join!(claim_by(by, h, false), repeat, coming);
+    [first, again]
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_repeated_while_it_waits_takes_work_once() {
     let h = Harness::start().await;
-    let [first, again] = claimed_by_both(&h, &h).await;
+    let [first, again] = claimed_by_both(&h, &h, By::Claim).await;
     assert_eq!(first.len(), 1);
     assert_eq!(first, again);
     let leases: u64 = h.store.inspect(|contents| {
@@ -120,14 +136,16 @@ async fn a_claim_that_is_repeated_while_it_waits_takes_work_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_repeated_at_another_server_leaves_one_execution_under_its_lease_id() {
-    let h = Harness::start().await;
-    let other = h.second().await;
-    let [first, again] = claimed_by_both(&h, &other).await;
-    assert_eq!((first.len(), again.len()), (1, 1));
-    let active = h.must::<ListExecutions>(json!({ "state": ["active"] })).await.items.len();
-    assert_eq!(active, 1, "{first:?} and {again:?}");
-    other.engine.close().await;
-    h.finish().await;
+    for by in [By::Claim, By::Exchange] {
+        let h = Harness::start().await;
+        let other = h.second().await;
+        let [first, again] = claimed_by_both(&h, &other, by).await;
+        assert_eq!((first.len(), again.len()), (1, 1), "{by:?}");
+        let active = h.must::<ListExecutions>(json!({ "state": ["active"] })).await.items.len();
+        assert_eq!(active, 1, "{by:?}: {first:?} and {again:?}");
+        other.engine.close().await;
+        h.finish().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

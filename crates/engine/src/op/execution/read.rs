@@ -80,6 +80,9 @@ impl Handle<GetInput> for Services {
     }
 }
 
+/// A caller that waits for any change of an execution sees it within this time.
+const CHANGE_RECHECK_MS: i64 = 500;
+
 impl Handle<WaitExecution> for Services {
     async fn handle(&self, caller: &Caller, args: WaitExecutionArgs) -> Result<WaitExecutionOutcome> {
         let id = &args.execution_id;
@@ -100,7 +103,10 @@ impl Handle<WaitExecution> for Services {
                 let execution = view::for_caller(caller, view::execution(&execution, lease_until));
                 return Ok(WaitExecutionOutcome { terminal, execution });
             }
-            env::within(self.transactor.env_handle(), left, listener.changed()).await;
+            // The store hints at the end of an execution and of its waits. It does not hint at a claim or at progress, because
+            // those are many and hardly any caller waits for them; one that does looks for itself.
+            let look_again_in = if args.changed_after.is_some() { left.min(CHANGE_RECHECK_MS) } else { left };
+            env::within(self.transactor.env_handle(), look_again_in, listener.changed()).await;
         }
     }
 }
