@@ -298,6 +298,7 @@ impl WriteFlow<'_> {
             .iter()
             .map(|(submission, _)| Execution::create(submission.request.clone(), tx.now))
             .collect::<Result<Vec<_>>>()?;
+        executions.iter_mut().for_each(|member| member.flow_schedule.clone_from(&self.new.schedule));
         let mut edges = Vec::with_capacity(self.ends.len());
         for ((upstream, downstream), wanted) in self.ends.iter().zip(&self.args.edges) {
             let new = NewEdge {
