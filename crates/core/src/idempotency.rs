@@ -83,6 +83,11 @@ impl Identity {
         Self { request: digest16(&[request]).to_vec().into(), ..self }
     }
 
+    /// The identity under which an answer is kept that is found only after the commit under this one.
+    pub fn of_later_answer(&self) -> Self {
+        Self { digest: digest16(&[b"later_answer", &self.digest]), ..self.clone() }
+    }
+
     /// Where its evidence lives, in the partition of what the command changes.
     pub fn key(&self) -> Key {
         Key::new(kind::RECORD, &[&self.digest])

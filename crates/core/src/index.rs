@@ -335,6 +335,11 @@ pub fn reservations(namespace: &str, budget: &str) -> IndexName {
     IndexName::from_parts(b'r', &[namespace.as_bytes(), budget.as_bytes()])
 }
 
+/// Reservations under a root whose amounts are to be held under other roots, too, by when they were made.
+pub fn reservations_beside(namespace: &str, root: &str) -> IndexName {
+    IndexName::from_parts(b'r', &[namespace.as_bytes(), root.as_bytes(), b"beside"])
+}
+
 /// Bulk jobs of a namespace that have not ended, by creation.
 pub fn open_bulk(namespace: &str) -> IndexName {
     IndexName::from_parts(b'j', &[namespace.as_bytes()])

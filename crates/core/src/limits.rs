@@ -234,6 +234,8 @@ pub const QUOTA_SUB_BUCKETS: i64 = 64;
 pub const QUOTA_JITTER_MAX_MS: i64 = 3600 * 1000;
 /// Admissions a quota remembers by execution and attempt, so that a repeat is not counted again.
 pub const QUOTA_RECENT_KEPT: usize = 128;
+/// Amounts that were reserved this long ago and that the last of several budgets does not hold count as held all the same.
+pub const RESERVING_MAX_MS: i64 = 10_000;
 /// A concurrency slot whose execution holds another lease is freed at this age.
 pub const SLOT_ORPHAN_AGE_MS: i64 = 10_000;
 /// Work that a budget or quota blocks is looked at again within this time, hint or not.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::Amounts;
+use crate::budget::{self, Amounts};
 use crate::encoding::Document;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, LeaseId, SlotId};
@@ -94,6 +94,9 @@ document! {
         /// The try of a claim that holds it as its estimate; none for what a lease holder reserved. An estimate is given back
         /// when the lease ends, and does not count as spent when its time is up.
         "sl" slot: Option<SlotId>,
+        /// The budget under another root that is asked last for the same amounts. They are on their way until that one holds
+        /// them, and may still be given back. Empty where no other is asked after this one.
+        "la" last: String,
     }
 }
 
@@ -113,10 +116,15 @@ impl Indexed for Reservation {
         }
         let key = self.key();
         let held = index::reservations(&self.namespace, self.counted_by());
-        vec![
+        let mut entries = vec![
             Entry { index: held, member: key.clone(), score: self.reserved_at },
             Due::Timer.entry(&key, self.expires_at),
-        ]
+        ];
+        if !self.last.is_empty() {
+            let beside = index::reservations_beside(&self.namespace, budget::root_of(&self.budget));
+            entries.push(Entry { index: beside, member: key, score: self.reserved_at });
+        }
+        entries
     }
 }
 
@@ -162,6 +170,11 @@ impl Reservation {
             lease: self.lease,
             key: self.key.clone(),
         }
+    }
+
+    /// The reservation that confirms this one, if it is on its way through several budgets.
+    pub fn confirmed_by(&self) -> Option<ReservationId> {
+        (!self.last.is_empty()).then(|| ReservationId { budget: self.last.clone(), ..self.id() })
     }
 
     /// The amounts that a budget holds, or held, of it; `None` where that budget does not count it.
@@ -305,6 +318,16 @@ mod tests {
             (held.state, &held.actual, held.index_entries(0).len()),
             (ReservationState::Orphaned, &amounts(10), 0)
         );
+    }
+
+    #[test]
+    fn amounts_that_other_budgets_are_asked_for_are_found_under_their_root() {
+        let mut held = Reservation { budget: "corp/x".into(), last: "team".into(), ..reservation() };
+        assert_eq!(held.confirmed_by(), Some(ReservationId { budget: "team".into(), ..held.id() }));
+        let beside = index::reservations_beside("team", "corp");
+        assert!(held.index_entries(0).contains(&Entry { index: beside, member: held.key(), score: 1_000 }));
+        held.release(1_500).unwrap();
+        assert!(held.index_entries(0).is_empty() && reservation().confirmed_by().is_none());
     }
 
     #[test]

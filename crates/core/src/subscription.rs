@@ -322,6 +322,13 @@ document! {
     }
 }
 
+impl Delivery {
+    /// Whether it was asked for, and is sent while its subscription is paused, too.
+    pub fn is_test(&self) -> bool {
+        self.event_type == TEST_TYPE
+    }
+}
+
 document! {
     /// How far a subscription has come in the events of one partition.
     pub struct SubscriptionCursor {

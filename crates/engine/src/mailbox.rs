@@ -99,6 +99,16 @@ async fn pending(tx: &mut Tx<'_>, execution: &Execution) -> Result<Vec<Waitpoint
     Ok(loaded.map(|loaded| loaded.document).collect())
 }
 
+/// A replay begins: the waitpoints of the runs before it take no more signals.
+pub(crate) async fn close_past(tx: &mut Tx<'_>, execution: &Execution) -> Result<()> {
+    let past = |waitpoint: &Waitpoint| waitpoint.generation != Some(execution.generation);
+    for mut waitpoint in pending(tx, execution).await?.into_iter().filter(past) {
+        waitpoint.close(CloseReason::ExecutionEnded, tx.now);
+        tx.save(&waitpoint);
+    }
+    Ok(())
+}
+
 /// Whether calls of a name are counted from zero in the new generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renumbered {

@@ -8,6 +8,7 @@ use ff_core::{Edge, EdgeRole, Error, Key, Result, index, limits};
 use ff_store::Scan;
 
 use crate::flow::{cancel_siblings, connect, flow_not_found, save_flow};
+use crate::mailbox::close_past;
 use crate::single_key::take_key_again;
 use crate::transaction::Tx;
 use crate::visibility::not_found;
@@ -32,6 +33,9 @@ pub(crate) async fn replay(tx: &mut Tx<'_>, execution: &mut Execution, below: Op
             // Saved even if it is unchanged: a commit that is about to end the flow must notice.
             save_flow(tx, &flow);
         }
+    }
+    if execution.has_started() {
+        close_past(tx, execution).await?;
     }
     take_key_again(tx, execution).await?;
     tx.save_execution(execution, effects);

@@ -85,10 +85,7 @@ impl<'a> Filter<'a> {
             && among(&args.kind, &execution.kind)
             && among(&args.failure_category, failure)
             && args.flow_id.is_none_or(|flow| execution.flow == Some(flow))
-            && args
-                .schedule
-                .as_ref()
-                .is_none_or(|name| execution.schedule.as_ref().is_some_and(|run| run.name == *name))
+            && args.schedule.as_ref().is_none_or(|name| execution.scheduled_run().is_some_and(|run| run.name == *name))
             && args.worker.as_ref().is_none_or(|worker| holder == Some(worker))
             && ended
             && args.ended_from.is_none_or(|from| execution.ended_at >= from)

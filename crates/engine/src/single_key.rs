@@ -6,6 +6,7 @@ use ff_core::execution::{Execution, NewExecution};
 use ff_core::op::{CreateExecutionOutcome, Debounce};
 use ff_core::{ExecutionId, Key, KeyHolder, Result, SingleUse};
 
+use crate::submission::existing_outcome;
 use crate::transaction::Tx;
 
 /// Whether an execution may be created under its key.
@@ -40,7 +41,7 @@ pub(crate) async fn take_key(
     let mut began_at = tx.now;
     let mut superseded = None;
     match (holder, debounce) {
-        (Some(holder), None) => return Ok(Place::Taken(existing(&holder))),
+        (Some(holder), None) => return Ok(Place::Taken(existing_outcome(&holder))),
         (Some(mut holder), Some(debounce)) => {
             let began = known.as_ref().map_or(tx.now, |known| known.began_at);
             let mut effects = Effects::default();
@@ -69,16 +70,6 @@ pub(crate) async fn take_key(
     };
     tx.save(&holder);
     Ok(Place::Free { superseded })
-}
-
-fn existing(holder: &Execution) -> CreateExecutionOutcome {
-    CreateExecutionOutcome {
-        execution_id: holder.id,
-        duplicate: true,
-        flow_id: holder.flow,
-        public_state: holder.public_state(),
-        superseded: None,
-    }
 }
 
 /// An execution that runs again stands for its key again, unless the key stands for another one by now.

@@ -79,10 +79,11 @@ impl Submission {
         Some((record, *window_ms))
     }
 
-    /// Takes the id that is recorded under its key; a repeat creates this execution if no earlier call has.
+    /// Takes the id that is recorded under its key; a repeat creates this execution if no earlier call has. One that may be
+    /// answered with another execution keeps its key, to be recorded beside that one.
     pub(crate) fn take_recorded(&mut self, id: ExecutionId) {
         self.request.id = id;
-        self.key = None;
+        self.key.take_if(|_| self.request.sharing.single.is_none());
         self.own_id = true;
     }
 
@@ -91,13 +92,18 @@ impl Submission {
         if existing.request_hash != self.request.request_hash || existing.namespace != self.request.namespace {
             return Err(Error::of(Code::IdempotencyConflict).with("execution_id", existing.id));
         }
-        Ok(CreateExecutionOutcome {
-            execution_id: existing.id,
-            duplicate: true,
-            flow_id: existing.flow,
-            public_state: existing.public_state(),
-            superseded: None,
-        })
+        Ok(existing_outcome(existing))
+    }
+}
+
+/// The answer to a submission that another execution stands for.
+pub(crate) fn existing_outcome(existing: &Execution) -> CreateExecutionOutcome {
+    CreateExecutionOutcome {
+        execution_id: existing.id,
+        duplicate: true,
+        flow_id: existing.flow,
+        public_state: existing.public_state(),
+        superseded: None,
     }
 }
 
@@ -298,6 +304,7 @@ impl WriteFlow<'_> {
             .iter()
             .map(|(submission, _)| Execution::create(submission.request.clone(), tx.now))
             .collect::<Result<Vec<_>>>()?;
+        executions.iter_mut().for_each(|member| member.flow_schedule.clone_from(&self.new.schedule));
         let mut edges = Vec::with_capacity(self.ends.len());
         for ((upstream, downstream), wanted) in self.ends.iter().zip(&self.args.edges) {
             let new = NewEdge {

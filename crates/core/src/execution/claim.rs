@@ -83,9 +83,7 @@ impl Execution {
             return Err(Error::of(Code::GrantAlreadyExists));
         }
         if !self.holds.is_empty() && !planted(Bug::HoldsIgnored) {
-            return Err(Error::of(Code::ExecutionNotEligible)
-                .with("eligibility_state", self.state.eligibility_state)
-                .with("blocking_reason", self.state.blocking_reason));
+            return Err(self.not_eligible());
         }
         let now = self.mark_updated(now);
         let kind = self.claim_kind();
@@ -125,6 +123,13 @@ impl Execution {
         self.lease_event(event_type, effects);
         let fence = LeaseFence { attempt: index, lease_id: claim.lease_id, epoch: self.epoch };
         Ok(ClaimedAttempt { kind, fence })
+    }
+
+    /// The refusal of a claim because of what holds it back.
+    pub fn not_eligible(&self) -> Error {
+        Error::of(Code::ExecutionNotEligible)
+            .with("eligibility_state", self.state.eligibility_state)
+            .with("blocking_reason", self.state.blocking_reason)
     }
 
     /// Copies the lease and the attempt that the next lease will overwrite into the history.
@@ -222,12 +227,19 @@ impl Execution {
     pub fn drop_grant(&mut self, grant_id: LeaseId, now: i64) -> Result<()> {
         match &self.grant {
             Some(grant) if grant.id == grant_id => {
-                self.let_grant_go();
                 self.mark_updated(now);
-                self.remember(LeaseEnding { lease_id: grant_id, end: LeaseEnd::Returned, ..Default::default() });
+                self.end_grant();
                 Ok(())
             }
             _ => Err(Error::of(Code::InvalidClaimGrant)),
+        }
+    }
+
+    /// Ends an outstanding grant, whose id is remembered, so that its worker learns what became of it.
+    pub(crate) fn end_grant(&mut self) {
+        if let Some(lease_id) = self.grant.as_ref().map(|grant| grant.id) {
+            self.let_grant_go();
+            self.remember(LeaseEnding { lease_id, end: LeaseEnd::Returned, ..Default::default() });
         }
     }
 

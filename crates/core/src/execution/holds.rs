@@ -88,7 +88,7 @@ impl Execution {
             Some(Hold::Quota) => (EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
         };
         if !self.holds.is_empty() {
-            self.let_grant_go();
+            self.end_grant();
         }
         self.state.eligibility_state = eligibility;
         self.state.blocking_reason = reason;

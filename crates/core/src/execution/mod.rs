@@ -206,6 +206,8 @@ document! {
         "mr" owes_resolution: bool,
         /// The schedule that made it.
         "sc" schedule: Option<Box<ScheduledRun>>,
+        /// The schedule that made the flow in which it was created. The flow is the run, and tells its end.
+        "fs" flow_schedule: Option<Box<ScheduledRun>>,
         /// The subscription that made it.
         "dv" delivery: Option<Box<Delivery>>,
         /// The reason and the source of its cancellation.

@@ -6,6 +6,7 @@ use crate::event::Effects;
 use crate::id::LeaseId;
 use crate::limits;
 use crate::planted::{Bug, planted};
+use crate::schedule::ScheduledRun;
 use crate::state::LifecyclePhase;
 
 /// The effect of a timer.
@@ -61,6 +62,11 @@ impl Execution {
     /// Whether work on its journals is still to be done in the background.
     pub fn owes_journals(&self) -> bool {
         !self.dropped_generations().is_empty() || self.unfinished_fork().is_some()
+    }
+
+    /// The run of a schedule that it is, or was created in as a member of a flow.
+    pub fn scheduled_run(&self) -> Option<&ScheduledRun> {
+        self.schedule.as_deref().or(self.flow_schedule.as_deref())
     }
 
     /// Whether its end is still to be told to its schedule.

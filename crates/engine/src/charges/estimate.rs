@@ -4,7 +4,7 @@ use ff_core::budget::{Amounts, Budget, HardAction, Reserve, ReserveRequest};
 use ff_core::reservation::{Reservation, ReservationId, ReservationState};
 use ff_core::{Key, Result, SlotId};
 
-use super::{Charged, Ledger, path_counting, path_to};
+use super::{Beside, Charged, Ledger, path_counting, path_to};
 
 /// An estimate that gave something up, as it was before.
 pub(super) struct Drawn {
@@ -58,12 +58,12 @@ impl Ledger {
         &mut self,
         estimate: Option<&ReservationId>,
         lowest: &[String],
-        (request, only_known): (&ReserveRequest, bool),
+        (request, only_known, beside): (&ReserveRequest, bool, &Beside),
         now: i64,
     ) -> Result<Charged> {
         let again = self.reservations.contains_key(&request.id.document_key());
         let drawn = self.draw(estimate.filter(|_| !again), &request.amounts, now)?;
-        let answer = self.reserve(lowest, request, only_known, now);
+        let answer = self.reserve(lowest, (request, only_known, beside), now);
         if !matches!(answer, Ok(Charged::Reserved { .. })) {
             self.undo_draw(drawn)?;
         }

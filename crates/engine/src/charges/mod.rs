@@ -17,13 +17,16 @@ use ff_core::op::SettledSpend;
 use ff_core::reservation::{Reservation, ReservationId, ReservationState, Settlement};
 use ff_core::text::Tags;
 use ff_core::usage::ReportUsageResult;
-use ff_core::{Code, CommandId, Error, ExecutionId, Key, Result, SlotId, index, limits};
-use ff_store::Query;
+use ff_core::{Code, CommandId, Error, ExecutionId, Indexed, Key, Result, SlotId, index, limits};
+use ff_store::{Answer, Query, Scan};
 
 use crate::hint::Item;
 use crate::transaction::{Command, Tx};
 
 pub(crate) use report::Report;
+
+/// How many reservations on their way are looked at.
+const ON_THE_WAY_MAX: usize = 64;
 
 /// A request to a budget.
 #[derive(Debug, Clone)]
@@ -31,8 +34,8 @@ pub(crate) enum Charge {
     /// It was spent.
     Report(Report),
     /// It will be spent. With `only_known` a budget that has none of the dimensions holds nothing. The estimate of the lease
-    /// gives up what it holds of it.
-    Reserve { request: ReserveRequest, only_known: bool, estimate: Option<ReservationId> },
+    /// gives up what it holds of it. `beside` says how it stands to those of other budgets.
+    Reserve { request: ReserveRequest, only_known: bool, estimate: Option<ReservationId>, beside: Beside },
     /// A claim may spend it: held for one try of the claim, in the dimensions that the budget has. An execution that is
     /// `resumed` after a person said no to more goes on without.
     Estimate { request: ReserveRequest, slot: SlotId, resumed: bool },
@@ -42,6 +45,15 @@ pub(crate) enum Charge {
     Release(ReservationId),
     /// A reservation that came about is not used, because another budget refused: as if it had never been.
     GiveBack(ReservationId),
+}
+
+/// How a reservation stands to others of budgets under other roots.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Beside {
+    /// The budget that is asked last for the same amounts; empty where none is asked after this one.
+    pub(crate) last: String,
+    /// Reservations that were on their way when the caller last asked, and are no longer.
+    pub(crate) confirmed: BTreeSet<Key>,
 }
 
 /// The answer of a budget.
@@ -55,6 +67,8 @@ pub(crate) enum Charged {
     Reserved { expires_at: i64, again: bool, names: Vec<String> },
     /// The amounts do not fit. With `ask` a person is asked, and the partition of the execution is known to wait.
     Refused { refusal: SpendRefusal, ask: bool },
+    /// The amounts fit only if these reservations are given back, which are on their way through several budgets.
+    Beside(Vec<Reservation>),
     /// An estimate does not fit, and this is what becomes of the execution.
     Waits { refusal: SpendRefusal, action: HardAction },
     /// To a settlement or a release, and the named budgets that counted the reservation.
@@ -118,6 +132,8 @@ struct Ledger {
     /// The budgets that these charges made.
     made: BTreeSet<String>,
     reservations: BTreeMap<Key, Reservation>,
+    /// Reservations under the root that may be on their way through several budgets.
+    on_the_way: Vec<Reservation>,
     touched: Vec<Key>,
     forgotten: Vec<Key>,
     evidence: BTreeMap<Key, CommandRecord>,
@@ -154,15 +170,18 @@ impl Ledger {
             room_for_children: 0,
             made: BTreeSet::new(),
             reservations: BTreeMap::new(),
+            on_the_way: Vec::new(),
             touched: Vec::new(),
             forgotten: Vec::new(),
             evidence: BTreeMap::new(),
         };
-        ledger.adopt(tx, keys).await?;
+        let reserves = |call: &&Call| matches!(call.charge, Charge::Reserve { .. });
+        let root = calls.iter().find(reserves).map(|call| budget::root_of(&call.budget));
+        ledger.adopt(tx, keys, root.map(|root| scan_on_the_way(namespace, root, tx.now))).await?;
         let children = ledger.children_of(calls);
         if !children.is_empty() {
             let keys = children.iter().map(|name| Budget::key_of(namespace, name)).collect();
-            ledger.adopt(tx, keys).await?;
+            ledger.adopt(tx, keys, None).await?;
             if let Some(new) = children.iter().find(|name| !ledger.budgets.contains_key(*name)) {
                 let under = index::budgets_under(namespace, budget::root_of(new));
                 ledger.room_for_children = limits::BUDGET_CHILDREN_MAX.saturating_sub(tx.count(under).await?);
@@ -171,11 +190,15 @@ impl Ledger {
         Ok(ledger)
     }
 
-    async fn adopt(&mut self, tx: &mut Tx<'_>, mut keys: Vec<Key>) -> Result<()> {
+    async fn adopt(&mut self, tx: &mut Tx<'_>, mut keys: Vec<Key>, on_the_way: Option<Scan>) -> Result<()> {
         keys.sort_unstable();
         keys.dedup();
-        let mut answers = tx.read(vec![Query::Documents(keys.clone())]).await?;
-        let found = answers.pop().and_then(ff_store::Answer::into_documents).unwrap_or_default();
+        let documents = std::iter::once(Query::Documents(keys.clone()));
+        let mut answers = tx.read(documents.chain(on_the_way.map(Query::Scan)).collect()).await?.into_iter();
+        let found = answers.next().and_then(Answer::into_documents).unwrap_or_default();
+        let others = answers.next().and_then(Answer::into_scan).unwrap_or_default().entries.into_iter();
+        let others = others.filter_map(|entry| tx.transactor.readable::<Reservation>(&entry.document?));
+        self.on_the_way.extend(others.filter(|one| one.state == ReservationState::Held));
         for (key, stored) in keys.into_iter().zip(found) {
             match key.kind() {
                 kind::BUDGET => {
@@ -234,9 +257,9 @@ impl Ledger {
     fn serve(&mut self, tx: &mut Tx<'_>, call: &Call) -> Result<Charged> {
         match &call.charge {
             Charge::Report(report) => self.report(tx, call, report),
-            Charge::Reserve { request, only_known, estimate } => {
+            Charge::Reserve { request, only_known, estimate, beside } => {
                 let lowest = self.lowest(tx, call, call.names())?;
-                let reserved = self.reserve_of(estimate.as_ref(), &lowest, (request, *only_known), tx.now)?;
+                let reserved = self.reserve_of(estimate.as_ref(), &lowest, (request, *only_known, beside), tx.now)?;
                 Ok(self.with_names(call, reserved))
             }
             Charge::Estimate { request, slot, resumed } => {
@@ -286,18 +309,30 @@ impl Ledger {
         Charged::Settled(settled, call.names().filter(counts).cloned().collect())
     }
 
-    fn reserve(&mut self, lowest: &[String], request: &ReserveRequest, only_known: bool, now: i64) -> Result<Charged> {
+    fn reserve(
+        &mut self,
+        lowest: &[String],
+        (request, only_known, beside): (&ReserveRequest, bool, &Beside),
+        now: i64,
+    ) -> Result<Charged> {
         let key = request.id.document_key();
         self.forget_if_made_anew(lowest, request, now)?;
-        let mut path = path_to(&mut self.budgets, lowest)?;
+        let path = path_to(&mut self.budgets, lowest)?;
         if !only_known {
             path.check_dimensions("amounts", &request.amounts)?;
         } else if path.counted_amounts(&request.amounts).is_empty() {
             return Ok(Charged::Nothing);
         }
+        // Where something is on its way, a refusal may have to be taken back.
+        let before = (!self.on_the_way.is_empty()).then(|| self.budgets.clone());
+        let mut path = path_to(&mut self.budgets, lowest)?;
         Ok(match path.reserve(self.reservations.get(&key), request, now)? {
-            Reserve::Held(reservation) => {
+            Reserve::Held(mut reservation) => {
                 let expires_at = reservation.expires_at;
+                if !beside.last.is_empty() {
+                    reservation.last.clone_from(&beside.last);
+                    self.on_the_way.push((*reservation).clone());
+                }
                 self.reservations.insert(key.clone(), *reservation);
                 self.forgotten.retain(|other| *other != key);
                 self.touched.push(key);
@@ -305,10 +340,35 @@ impl Ledger {
             }
             Reserve::Again { expires_at } => Charged::Reserved { expires_at, again: true, names: Vec::new() },
             Reserve::Refused(refusal) => {
+                if let Some(before) = before
+                    && let Some(others) = self.in_the_way(&before, lowest, (request, beside), now)?
+                {
+                    self.budgets = before;
+                    return Ok(Charged::Beside(others));
+                }
                 let ask = self.ask(&refusal, &request.id.execution, now);
                 Charged::Refused { refusal, ask }
             }
         })
+    }
+
+    /// The reservations on their way without which amounts would fit; `None` if they do not fit in any case.
+    fn in_the_way(
+        &self,
+        budgets: &BTreeMap<String, Budget>,
+        lowest: &[String],
+        (request, beside): (&ReserveRequest, &Beside),
+        now: i64,
+    ) -> Result<Option<Vec<Reservation>>> {
+        let own = request.id.document_key();
+        let is_other = |key: Key| key != own && !beside.confirmed.contains(&key);
+        let others: Vec<Reservation> = self.on_the_way.iter().filter(|one| is_other(one.key())).cloned().collect();
+        let mut without = budgets.clone();
+        for budget in without.values_mut() {
+            others.iter().for_each(|one| budget.give_back(one));
+        }
+        let fits = matches!(path_to(&mut without, lowest)?.reserve(None, request, now)?, Reserve::Held(_));
+        Ok((fits && !others.is_empty()).then_some(others))
     }
 
     /// A reservation in a budget that was removed and made anew under its name holds nothing there: the same key reserves
@@ -375,6 +435,12 @@ impl Ledger {
         }
         changed
     }
+}
+
+/// The youngest reservations under a root whose amounts other budgets may still refuse.
+pub(crate) fn scan_on_the_way(namespace: &str, root: &str, now: i64) -> Scan {
+    let youngest = Scan::last(index::reservations_beside(namespace, root), ON_THE_WAY_MAX).with_documents();
+    Scan { min: now - limits::RESERVING_MAX_MS, ..youngest }
 }
 
 /// The budgets on the way to those of these names that are there, each once.

@@ -109,6 +109,8 @@ fn check_grant(execution: &Execution, claim: &Claim, now: i64) -> Result<()> {
             Ok(())
         }
         None if planted(Bug::GrantUsedTwice) => Ok(()),
+        // A hold that came after the grant has ended it.
+        _ if execution.grant_is_over(claim.lease_id) && !execution.holds.is_empty() => Err(execution.not_eligible()),
         _ if execution.grant_is_over(claim.lease_id) => Err(Error::of(Code::ClaimGrantExpired)),
         // It was used, or it belongs to another worker.
         _ if is_known(execution, claim.lease_id) => Err(Error::of(Code::InvalidClaimGrant)),

@@ -212,7 +212,7 @@ impl Services {
         // The evidence outlives the waitpoint: a message that comes again must not resume what suspends next.
         let partition = self.transactor.partitions().key_partition(&hook.namespace, &key);
         let identity = Identity::new("receive_hook", &[key.as_bytes()], self.transactor.options().dedup_window_ms);
-        if let Some(receipt) = self.transactor.rehearse(partition, &FindReceipt { identity: &identity }).await? {
+        if let Some(receipt) = self.transactor.kept::<HookReceipt>(partition, &identity).await? {
             return Ok(HookReceipt { duplicate: true, ..receipt });
         }
         let value = signal.correlate(&message.body)?;
@@ -237,9 +237,7 @@ impl Services {
         };
         self.perform::<DeliverSignal>(caller, args).await?;
         let receipt = HookReceipt { execution_id: Some(execution_id), ..Default::default() };
-        let keep = KeepReceipt { identity: &identity, receipt: &receipt };
-        self.transactor.transact(partition, self.transactor.fresh_command(), &keep).await?;
-        Ok(receipt)
+        self.transactor.keep_first(partition, &identity, receipt).await
     }
 
     /// The newest execution with a tag that has not ended.
@@ -266,33 +264,5 @@ impl HookMessage {
         let usable = !essence.is_empty() && text::content_type("content_type", &essence).is_ok();
         let content_type = if usable { essence } else { ff_core::op::parts::OCTETS.to_owned() };
         (Blob(self.body.clone()), content_type)
-    }
-}
-
-struct FindReceipt<'a> {
-    identity: &'a Identity,
-}
-
-impl Command for FindReceipt<'_> {
-    type Outcome = Option<HookReceipt>;
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<HookReceipt>> {
-        tx.kept_answer(self.identity).await
-    }
-}
-
-struct KeepReceipt<'a> {
-    identity: &'a Identity,
-    receipt: &'a HookReceipt,
-}
-
-impl Command for KeepReceipt<'_> {
-    type Outcome = ();
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
-        if tx.kept_answer::<HookReceipt>(self.identity).await?.is_none() {
-            tx.keep_answer(self.identity, self.receipt);
-        }
-        Ok(())
     }
 }

@@ -1,7 +1,9 @@
-//! Spending in two steps. Each budget of the execution lives in a partition of its own: they are asked in the order of
-//! their names, and those that agreed give back what they hold if a later one refuses.
+//! Spending in two steps. Each budget of the execution lives in a partition of its own: they are asked one after another,
+//! those without room first and then in the order of their names, and those that agreed give back what they hold if a later
+//! one refuses. Until the last one has agreed, what the others hold is on its way and refuses no other call: such a call is
+//! put off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::budget::{self, Budget, BudgetStatus, ReserveRequest, SpendRefusal};
 use ff_core::execution::{AskBudget, Execution};
@@ -13,11 +15,11 @@ use ff_core::op::{
     SettleSpend, SettleSpendArgs, SettleSpendOutcome, SettledSpend,
 };
 use ff_core::reservation::{Reservation, ReservationId};
-use ff_core::{Code, Error, LeaseId, Result, SuspensionId, index, limits};
+use ff_core::{Code, Error, Indexed, Key, LeaseId, Result, SuspensionId, index, limits};
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
-use crate::charges::{Charge, Charged};
+use crate::charges::{Beside, Charge, Charged};
 use crate::flow::{cursor_of, parse_cursor};
 use crate::hint::Item;
 use crate::named_documents::no_such;
@@ -46,38 +48,117 @@ impl Handle<ReserveSpend> for Services {
         if let Some(budget) = args.budget.as_ref().filter(|budget| !execution.budgets.contains(budget)) {
             return Err(no_such(Code::BudgetNotFound, budget));
         }
-        let (mut held, mut new) = (BTreeMap::new(), Vec::new());
+        let groups = self.groups_to_reserve(&execution, &args).await;
+        let give_up_at = self.transactor.env().now_ms() + PATIENCE_MS;
+        let mut confirmed = BTreeSet::new();
+        loop {
+            match self.try_to_reserve(&execution, &groups, &args, &confirmed).await? {
+                Tried::Reserved(budgets) => return Ok(ReserveSpendOutcome::Reserved { budgets }),
+                Tried::Refused { refusal, ask: false } => return Ok(ReserveSpendOutcome::Refused(refusal)),
+                Tried::Refused { refusal, ask: true } => {
+                    return self.ask_for_more(caller, &execution, &args, refusal).await;
+                }
+                Tried::Beside(others) if self.transactor.env().now_ms() >= give_up_at => {
+                    confirmed.extend(others.iter().map(Indexed::key));
+                }
+                Tried::Beside(others) => {
+                    if let Some(ms) = self.scheduler.pause_for_reservations(others, &mut confirmed).await? {
+                        self.transactor.env().sleep(ms).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How long a call waits for others that hold amounts on their way through several budgets.
+const PATIENCE_MS: i64 = 2_000;
+
+/// The outcome of one try to reserve amounts in all budgets.
+enum Tried {
+    Reserved(BTreeMap<String, HeldSpend>),
+    /// One budget refused, and no other holds anything.
+    Refused {
+        refusal: SpendRefusal,
+        ask: bool,
+    },
+    /// The room that is lacking is held by others that are on their way, and no budget holds anything.
+    Beside(Vec<Reservation>),
+}
+
+impl Services {
+    /// The budgets that a reservation asks, by their roots. Those that have no room now come first, so that none holds
+    /// anything while another refuses; those that count nothing of it are left out.
+    async fn groups_to_reserve<'e>(&self, execution: &'e Execution, args: &ReserveSpendArgs) -> Vec<Vec<&'e String>> {
         let named = execution.budgets.iter().filter(|name| args.budget.as_ref().is_none_or(|only| only == *name));
-        for together in budget::charged_together(named) {
+        let groups = budget::charged_together(named);
+        if groups.len() < 2 {
+            return groups;
+        }
+        let looks = groups.iter().map(|together| {
+            let reserve = reserve_in(execution, together, args, Beside::default());
+            async move { self.scheduler.rehearse_charge(execution, together, reserve).await }
+        });
+        let looks = futures_util::future::join_all(looks).await;
+        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        for (together, look) in groups.into_iter().zip(looks) {
+            match look {
+                Ok(Charged::Refused { .. } | Charged::Beside(_)) => first.push(together),
+                Ok(Charged::Nothing) => {}
+                Err(error) if error.code == Code::BudgetNotFound => {}
+                _ => rest.push(together),
+            }
+        }
+        first.append(&mut rest);
+        first
+    }
+
+    async fn try_to_reserve(
+        &self,
+        execution: &Execution,
+        groups: &[Vec<&String>],
+        args: &ReserveSpendArgs,
+        confirmed: &BTreeSet<Key>,
+    ) -> Result<Tried> {
+        let last = groups.last().and_then(|together| together.last());
+        let (mut held, mut new) = (BTreeMap::new(), Vec::new());
+        for together in groups {
             let Some(name) = together.last() else { continue };
-            let id = id_of(&execution, name, args.fence.lease_id, &args.key);
-            let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
-            let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
-            let only_known = args.budget.is_none();
-            let estimate = estimate_of(&execution, name, &args.fence);
-            let reserve = Charge::Reserve { request, only_known, estimate };
-            match self.scheduler.charge_for(&execution, &together, reserve).await {
+            let last = last.filter(|last| *last != name).map(|last| (*last).clone()).unwrap_or_default();
+            let reserve = reserve_in(execution, together, args, Beside { last, confirmed: confirmed.clone() });
+            match self.scheduler.charge_for(execution, together, reserve).await {
                 Ok(Charged::Reserved { expires_at, again, names }) => {
                     new.extend((!again).then_some(*name));
                     held.extend(names.into_iter().map(|name| (name, HeldSpend { expires_at })));
                 }
                 Ok(Charged::Refused { refusal, ask }) => {
-                    self.give_back_held(&execution, new, &args).await;
-                    if ask {
-                        return self.ask_for_more(caller, &execution, &args, refusal).await;
-                    }
-                    return Ok(ReserveSpendOutcome::Refused(refusal));
+                    self.give_back_held(execution, new, args).await;
+                    return Ok(Tried::Refused { refusal, ask });
+                }
+                Ok(Charged::Beside(others)) => {
+                    self.give_back_held(execution, new, args).await;
+                    return Ok(Tried::Beside(others));
                 }
                 Ok(_) => {}
                 // A budget that was never created counts nothing.
-                Err(error) if error.code == Code::BudgetNotFound && only_known => {}
+                Err(error) if error.code == Code::BudgetNotFound && args.budget.is_none() => {}
                 // An amount that is held already is found again under the same key, or counts as spent when its time is
                 // up.
                 Err(error) => return Err(error),
             }
         }
-        Ok(ReserveSpendOutcome::Reserved { budgets: held })
+        Ok(Tried::Reserved(held))
     }
+}
+
+/// The charge of a reservation to budgets under one root.
+fn reserve_in(execution: &Execution, together: &[&String], args: &ReserveSpendArgs, beside: Beside) -> Charge {
+    let name = together.last().map_or("", |name| name.as_str());
+    let id = id_of(execution, name, args.fence.lease_id, &args.key);
+    let ttl_ms = args.ttl_ms.unwrap_or(limits::RESERVATION_TTL_DEFAULT_MS);
+    let request = ReserveRequest { id, amounts: args.amounts.clone(), ttl_ms };
+    let estimate = estimate_of(execution, name, &args.fence);
+    Charge::Reserve { request, only_known: args.budget.is_none(), estimate, beside }
 }
 
 /// The lease need not hold any more: what was spent was spent.

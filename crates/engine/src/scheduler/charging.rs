@@ -32,15 +32,34 @@ impl Scheduler {
         tags: Tags,
         charge: Charge,
     ) -> Result<Charged> {
-        let Some((name, beside)) = together.split_last() else { return Ok(Charged::Nothing) };
+        let Some(call) = self.call_of(together, tags, charge) else { return Ok(Charged::Nothing) };
         let serve = |root| {
             let scheduler = self.clone();
             self.transactor.spawn_short(async move { scheduler.commit_charges(root).await });
         };
+        let root = budget::root_of(&call.budget).to_owned();
+        self.memory.charges.ask((namespace.to_owned(), root), call, serve).await
+    }
+
+    /// The answer that a charge would get now. Nothing is charged.
+    pub(crate) async fn rehearse_charge(
+        &self,
+        execution: &Execution,
+        together: &[&String],
+        charge: Charge,
+    ) -> Result<Charged> {
+        let namespace = &execution.namespace;
+        let Some(call) = self.call_of(together, execution.tags.clone(), charge) else { return Ok(Charged::Nothing) };
+        let partition = self.transactor.partitions().budget_partition(namespace, &call.budget);
+        let verb = ChargeAll { namespace, calls: &[call] };
+        let (answers, _) = self.transactor.rehearse(partition, &verb).await?;
+        answers.into_iter().next().unwrap_or(Ok(Charged::Nothing))
+    }
+
+    fn call_of(&self, together: &[&String], tags: Tags, charge: Charge) -> Option<Call> {
+        let (name, beside) = together.split_last()?;
         let beside = beside.iter().map(|name| (*name).clone()).collect();
-        let call = Call { budget: (*name).clone(), beside, tags, charge, id: self.transactor.fresh_command() };
-        let root = budget::root_of(name);
-        self.memory.charges.ask((namespace.to_owned(), root.to_owned()), call, serve).await
+        Some(Call { budget: (*name).clone(), beside, tags, charge, id: self.transactor.fresh_command() })
     }
 
     async fn commit_charges(&self, root: Name) {

@@ -1,7 +1,10 @@
 //! Room that claims hold while they are on their way. A claim takes slots and holds its estimate before its commit, so a
 //! gate may refuse because of a claim that fails in the end, or because another server claims the same execution. Such a
 //! refusal means nothing yet: to park the execution would defeat the other server's claim, and to fail it or to ask
-//! people about it could not be undone. The candidate is left alone for a moment instead.
+//! people about it could not be undone. The candidate is left alone for a moment instead. A reservation in several budgets
+//! is on its way until the last of them holds it, and claims and other reservations are put off for it likewise.
+
+use std::collections::BTreeSet;
 
 use ff_core::budget::{self, Budget};
 use ff_core::execution::Execution;
@@ -9,13 +12,14 @@ use ff_core::gate::Gate;
 use ff_core::index::{self, Due, kind};
 use ff_core::reservation::{Reservation, ReservationState};
 use ff_core::slot::{Slot, SlotUse};
-use ff_core::{Document, IndexName, Key, Partition, Result, limits};
+use ff_core::{Document, IndexName, Indexed, Key, Partition, Result, limits};
 use ff_store::{Answer, Query, Scan, StoredDocument};
 use futures_util::future::join_all;
 
 use super::Scheduler;
 use super::admission::{Limit, Refusal, budget_refusal};
 use super::candidate::UNREADABLE_MS;
+use crate::charges::scan_on_the_way;
 use crate::opening::place_of;
 
 /// How many of the newest slots or estimates of a gate are looked at.
@@ -105,7 +109,7 @@ impl Scheduler {
         let Some(mut budget) = budget else {
             return Ok((!waits).then_some(Tries { since: at, at }));
         };
-        let own = held.iter().filter(|estimate| estimate.execution == execution.id);
+        let own = held.iter().filter(|one| one.execution == execution.id && one.slot.is_some());
         if let Some(since) = own.map(|estimate| estimate.reserved_at).min() {
             return Ok(Some(Tries { since, at }));
         }
@@ -129,11 +133,16 @@ impl Scheduler {
         let timers = Scan { min: now - CLOCK_MARGIN_MS, ..Scan::last(index::due(), TRIES_MAX).up_to(latest) };
         let names = std::iter::once(name).chain(budget::parent_of(name));
         let budgets: Vec<Key> = names.map(|name| Budget::key_of(&execution.namespace, name)).collect();
+        let beside = scan_on_the_way(&execution.namespace, budget::root_of(name), now);
         // The timers say which estimates there are, and the next read has these together with the budget.
         let (mut known, mut at) = (Vec::new(), now);
         for _ in 0..READS_MAX {
-            let queries =
-                vec![Query::Documents(budgets.clone()), Query::Documents(known.clone()), Query::Scan(timers.clone())];
+            let queries = vec![
+                Query::Documents(budgets.clone()),
+                Query::Documents(known.clone()),
+                Query::Scan(timers.clone()),
+                Query::Scan(beside.clone()),
+            ];
             let answers = self.transactor.read(home, queries).await?;
             at = answers.at;
             let mut answers = answers.answers.into_iter();
@@ -146,23 +155,59 @@ impl Scheduler {
                 continue;
             }
             let Some(budget) = decode_budget(budgets, at)? else { return Ok(None) };
-            let held = estimates.into_iter().flatten();
+            let beside = answers.next().and_then(Answer::into_scan).unwrap_or_default().entries.into_iter();
+            let beside = beside.filter_map(|entry| entry.document);
+            let held = estimates.into_iter().flatten().chain(beside);
             let held = held.filter_map(|stored| self.transactor.readable::<Reservation>(&stored));
-            let is_held = |estimate: &Reservation| estimate.state == ReservationState::Held && estimate.slot.is_some();
+            let may_go = |one: &Reservation| one.slot.is_some() || !one.last.is_empty();
+            let is_held = |one: &Reservation| one.state == ReservationState::Held && may_go(one);
             let held = held.filter(|estimate| is_held(estimate) && budget.counts_reservation(estimate)).collect();
             return Ok(Some(BudgetNow { budget: Some(budget), held, at }));
         }
         Ok(Some(BudgetNow { budget: None, held: Vec::new(), at }))
     }
 
-    /// Those of some estimates that no lease or grant uses: their claims are on their way, or have ended.
+    /// How long a reservation is put off for the sake of others that are on their way through several budgets. Those that
+    /// have arrived are noted, and if all have, there is nothing to wait for.
+    pub(crate) async fn pause_for_reservations(
+        &self,
+        others: Vec<Reservation>,
+        confirmed: &mut BTreeSet<Key>,
+    ) -> Result<Option<i64>> {
+        confirmed.extend(others.iter().map(Indexed::key));
+        let Some(home) =
+            others.first().map(|one| self.transactor.partitions().budget_partition(&one.namespace, &one.budget))
+        else {
+            return Ok(None);
+        };
+        let open = self.unconfirmed(others).await?;
+        confirmed.retain(|key| open.iter().all(|one| one.key() != *key));
+        let since = open.iter().map(|one| one.reserved_at).min();
+        Ok(since.map(|since| self.pause(&Tries { since, at: self.transactor.now_in(home) })))
+    }
+
+    /// Those of some reservations that the last of their budgets does not hold: they are on their way, or have failed.
+    async fn unconfirmed(&self, held: Vec<Reservation>) -> Result<Vec<Reservation>> {
+        let looks = held.into_iter().map(|one| async move {
+            let Some(last) = one.confirmed_by() else { return Ok(None) };
+            let home = self.transactor.partitions().budget_partition(&last.namespace, &last.budget);
+            let found = self.transactor.find::<Reservation>(home, last.document_key()).await?;
+            Ok(found.is_none().then_some(one))
+        });
+        let open: Result<Vec<Option<Reservation>>> = join_all(looks).await.into_iter().collect();
+        Ok(open?.into_iter().flatten().collect())
+    }
+
+    /// Those of some reservations that may go again: reservations on their way through several budgets, and estimates that
+    /// no lease or grant uses, whose claims are on their way or have ended.
     async fn unused(&self, held: Vec<Reservation>) -> Result<Vec<Reservation>> {
+        let (held, beside): (Vec<_>, Vec<_>) = held.into_iter().partition(|one| one.slot.is_some());
         let looks = held.iter().map(|estimate| {
             let id = estimate.execution;
             self.transactor.find::<Execution>(id.partition(), Execution::key_of(&id))
         });
         let found = join_all(looks).await;
-        let mut unused = Vec::new();
+        let mut unused = self.unconfirmed(beside).await?;
         for (estimate, execution) in held.into_iter().zip(found) {
             let execution = execution?;
             let used = |slot| SlotUse::of(execution.as_ref(), slot) == SlotUse::InUse;

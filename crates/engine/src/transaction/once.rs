@@ -5,6 +5,8 @@
 //! This record costs a put and no read. The first try assumes that there is none. The engine looks for it only if the
 //! guard on its absence fails, or before it refuses or answers without a commit.
 
+use std::marker::PhantomData;
+
 use ff_core::idempotency::{CommandRecord, Identity};
 use ff_core::op::{Operation, path_parameters};
 use ff_core::{Code, CommandId, Error, Partition, Result, limits};
@@ -47,6 +49,43 @@ impl Transactor {
             self.transact(Partition::SYSTEM, self.fresh_command(), &Bind { identity }).await?;
         }
         self.transact_once(partition, identity, verb).await
+    }
+
+    /// The answer to a call that says more than its commit knows, such as what became of the members of a flow. The first
+    /// answer under the caller's identity is kept for its repeats.
+    pub(crate) async fn answer_once<T>(
+        &self,
+        partition: Partition,
+        callers: Option<Identity>,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Send + Sync,
+    {
+        let Some(identity) = callers.map(|identity| identity.of_later_answer()) else { return answer.await };
+        if let Some(kept) = self.kept(partition, &identity).await? {
+            return Ok(kept);
+        }
+        self.keep_first(partition, &identity, answer.await?).await
+    }
+
+    /// The answer that is kept under an identity.
+    pub(crate) async fn kept<T: DeserializeOwned + Send + Sync>(
+        &self,
+        partition: Partition,
+        identity: &Identity,
+    ) -> Result<Option<T>> {
+        self.rehearse(partition, &FindKept { identity, answer: PhantomData }).await
+    }
+
+    /// Keeps an answer that was found after the commit it speaks of. Of two calls under one identity the first to come here
+    /// answers for both.
+    pub(crate) async fn keep_first<T>(&self, partition: Partition, identity: &Identity, answer: T) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Send + Sync,
+    {
+        let verb = KeepFirst { identity, answer: &answer };
+        Ok(self.transact(partition, self.fresh_command(), &verb).await?.unwrap_or(answer))
     }
 
     /// The identity of a call: the one its caller gave it, as a field of its arguments or beside them, or the engine's
@@ -116,6 +155,37 @@ impl Command for Bind<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+struct FindKept<'a, T> {
+    identity: &'a Identity,
+    answer: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned + Send + Sync> Command for FindKept<'_, T> {
+    type Outcome = Option<T>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<T>> {
+        tx.kept_answer(self.identity).await
+    }
+}
+
+/// Keeps an answer, unless one is kept already, which is the outcome then.
+struct KeepFirst<'a, T> {
+    identity: &'a Identity,
+    answer: &'a T,
+}
+
+impl<T: Serialize + DeserializeOwned + Send + Sync> Command for KeepFirst<'_, T> {
+    type Outcome = Option<T>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Option<T>> {
+        let kept = tx.kept_answer(self.identity).await?;
+        if kept.is_none() {
+            tx.keep_answer(self.identity, self.answer);
+        }
+        Ok(kept)
     }
 }
 

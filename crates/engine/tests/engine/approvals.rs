@@ -3,8 +3,9 @@
 use crate::support::Harness;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Claim, CreateExecution, DeliverSignal, GetExecution, GetWaitpointToken, ListApprovals, ListAudit,
-    ListResumeSignals, ReadQuestion, ReplayExecution, SignalWaitpoint, Suspend,
+    CancelExecution, Claim, Complete, CreateExecution, CreatePendingWaitpoint, DeliverSignal, GetExecution,
+    GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
+    ReplayExecution, SignalWaitpoint, Suspend,
 };
 use ff_core::{Code, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -258,5 +259,32 @@ async fn a_token_for_some_lanes_reaches_no_others() {
     assert_eq!(h.refused::<Claim>(claim("default")).await, Code::Forbidden);
     assert_eq!(h.must::<Claim>(claim("mine")).await.tasks.len(), 1);
     h.caller = Caller::system();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_leaves_no_waitpoint_of_before_open() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let of = |more: Value| {
+        let mut args = json!({ "execution_id": id, "fence": task.fence });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        args
+    };
+    let plain = h.must::<CreatePendingWaitpoint>(of(json!({ "waitpoint_key": "gate" }))).await;
+    let of_step = h.must::<CreatePendingWaitpoint>(of(json!({ "step": { "name": "approval" } }))).await;
+    h.must::<Complete>(of(json!({}))).await;
+    h.must::<ReplayExecution>(json!({ "execution_id": id })).await;
+    assert_eq!(h.must::<ListPendingWaitpoints>(json!({ "execution_id": id })).await.items, []);
+    for waitpoint in [&plain, &of_step] {
+        let question = json!({ "waitpoint_id": waitpoint.waitpoint_id, "token": waitpoint.token.0 });
+        assert!(!h.must::<ReadQuestion>(question.clone()).await.open, "{waitpoint:?}");
+        let mut signal = question;
+        signal["name"] = json!("approve");
+        assert_eq!(h.refused::<SignalWaitpoint>(signal).await, Code::WaitpointClosed);
+        let token = json!({ "execution_id": id, "waitpoint_id": waitpoint.waitpoint_id });
+        assert_eq!(h.refused::<GetWaitpointToken>(token).await, Code::WaitpointClosed);
+    }
     h.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Room that a claim holds while it is on its way: no other claim may take it for room that is used.
+//! Room that a claim or a call holds while it is on its way: no other may take it for room that is used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ff_core::index::kind;
 use ff_core::op::view::Task;
-use ff_core::op::{Claim, Complete, CreateBudget, CreateQuota, GetBudget, GetExecution};
-use ff_core::{ExecutionId, PublicState};
+use ff_core::op::{Claim, Complete, CreateBudget, CreateQuota, GetBudget, GetExecution, ReserveSpend, reserve_spend};
+use ff_core::reservation::Reservation;
+use ff_core::{Document, ExecutionId, PublicState};
 use ff_engine::Options;
 use ff_store::memory::{Call, Fault, Plan};
 use serde_json::{Value, json};
@@ -214,5 +215,136 @@ async fn an_execution_that_its_key_keeps_out_holds_nothing_of_a_budget() {
     assert!(h.must::<Claim>(ask("a")).await.tasks.is_empty());
     trouble.end();
     assert_eq!(held.load(Ordering::SeqCst), 0, "the key refuses before anything is held");
+    h.finish().await;
+}
+
+/// A task under these budgets.
+async fn task_under(h: &Harness, budgets: &[&str]) -> Task {
+    h.submit(json!({ "budget_ids": budgets })).await;
+    h.claim().await.expect("nothing is used up")
+}
+
+async fn reserve(h: &Harness, task: &Task, key: &str, tokens: i64) -> reserve_spend::Outcome {
+    let amounts = json!({ "tokens": tokens });
+    let fence = json!(task.fence);
+    let call = json!({ "execution_id": task.execution_id, "fence": fence, "key": key, "amounts": amounts });
+    h.must::<ReserveSpend>(call).await
+}
+
+/// Budgets of ten tokens each.
+async fn two_budgets(h: &Harness, on_hard: &str) {
+    for name in ["a", "b"] {
+        let dimensions = json!({ "tokens": { "hard": 10 } });
+        h.must::<CreateBudget>(json!({ "name": name, "dimensions": dimensions, "on_hard": on_hard })).await;
+    }
+}
+
+async fn held_of(h: &Harness, budget: &str) -> i64 {
+    h.must::<GetBudget>(json!({ "name": budget })).await.standing["tokens"].reserved
+}
+
+/// Whether a call commits a reservation in this budget.
+fn reserves_in(call: Call<'_>, budget: &str) -> bool {
+    let Call::Commit { batches, .. } = call else { return false };
+    let puts = batches.iter().flat_map(|batch| &batch.puts).filter(|put| put.key.kind() == kind::RESERVATION);
+    puts.filter_map(|put| Reservation::decode(&put.body).ok()).any(|one| one.budget == budget)
+}
+
+#[tokio::test(start_paused = true)]
+async fn amounts_that_one_budget_refuses_are_held_in_no_other() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    two_budgets(&h, "block").await;
+    let (both, full) = (task_under(&h, &["a", "b"]).await, task_under(&h, &["b"]).await);
+    reserve(&h, &full, "k", 10).await;
+    let held = Arc::new(AtomicUsize::new(0));
+    let seen = held.clone();
+    trouble.begin(move |call| {
+        seen.fetch_add(usize::from(reserves_in(call, "a")), Ordering::SeqCst);
+        Plan::default()
+    });
+    let refused = reserve(&h, &both, "k", 10).await;
+    trouble.end();
+    assert!(matches!(refused, reserve_spend::Outcome::Refused(refusal) if refusal.budget == "b"));
+    assert_eq!(held.load(Ordering::SeqCst), 0, "a budget that has no room is asked before others hold anything");
+    h.finish().await;
+}
+
+/// What a call holds that another budget refuses in the end decides nothing about others.
+#[tokio::test(start_paused = true)]
+async fn amounts_on_their_way_through_several_budgets_refuse_and_ask_nobody() {
+    for (on_hard, claims) in [("block", false), ("ask", false), ("fail", true), ("ask", true)] {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let other = h.second().await;
+        two_budgets(&h, on_hard).await;
+        let (both, late) = (task_under(&h, &["a", "b"]).await, task_under(&h, &["a"]).await);
+        let rival = task_under(&h, &["b"]).await;
+        let slow = Arc::new(AtomicUsize::new(0));
+        trouble.begin(move |call| {
+            if !reserves_in(call, "b") || slow.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Plan::default();
+            }
+            Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(SLOW_MS)))), ..Plan::default() }
+        });
+        // Both budgets had room when the first call looked; the rival takes that of the second one meanwhile.
+        let rivalry = async {
+            h.pass(SLOW_MS / 4).await;
+            assert!(matches!(reserve(&other, &rival, "k", 10).await, reserve_spend::Outcome::Reserved { .. }));
+            assert_eq!(held_of(&h, "a").await, 10, "the first call is on its way");
+            if claims {
+                let policy = json!({ "estimate": { "tokens": 10 } });
+                let id = h.submit(json!({ "budget_ids": ["a"], "policy": policy })).await;
+                let taken = other.claim().await.expect("it starts when the room is back");
+                assert_eq!(taken.execution_id, id);
+                complete(&other, &taken).await;
+                return;
+            }
+            let outcome = reserve(&other, &late, "k", 10).await;
+            assert!(matches!(outcome, reserve_spend::Outcome::Reserved { .. }), "{on_hard}: {outcome:?}");
+        };
+        let (outcome, ()) = tokio::join!(reserve(&h, &both, "k", 10), rivalry);
+        trouble.end();
+        assert!(!matches!(outcome, reserve_spend::Outcome::Reserved { .. }), "{on_hard}: {outcome:?}");
+        other.engine.close().await;
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn amounts_that_all_budgets_hold_are_judged_at_once() {
+    let h = Harness::start().await;
+    two_budgets(&h, "block").await;
+    let (both, late) = (task_under(&h, &["a", "b"]).await, task_under(&h, &["a"]).await);
+    assert!(matches!(reserve(&h, &both, "k", 10).await, reserve_spend::Outcome::Reserved { .. }));
+    let before = h.engine.now();
+    assert!(matches!(reserve(&h, &late, "k", 1).await, reserve_spend::Outcome::Refused(_)));
+    assert!(h.engine.now() - before < 5, "nothing is on its way");
+    let status = h.must::<GetBudget>(json!({ "name": "a" })).await;
+    assert_eq!(status.refused_count, 1);
+    h.finish().await;
+}
+
+/// A server that died between two budgets leaves amounts that will never be confirmed.
+#[tokio::test(start_paused = true)]
+async fn amounts_that_nobody_confirms_count_after_a_while() {
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
+    two_budgets(&h, "block").await;
+    let (both, late) = (task_under(&h, &["a", "b"]).await, task_under(&h, &["a"]).await);
+    trouble.begin(|call| match reserves_in(call, "b") {
+        true => Plan { fault: Some(Fault::Unavailable), ..Plan::default() },
+        false => Plan::default(),
+    });
+    let call =
+        json!({ "execution_id": both.execution_id, "fence": both.fence, "key": "k", "amounts": { "tokens": 10 } });
+    h.call::<ReserveSpend>(call).await.unwrap_err();
+    trouble.end();
+    assert_eq!(held_of(&h, "a").await, 10);
+    assert!(
+        matches!(reserve(&h, &late, "k", 1).await, reserve_spend::Outcome::Refused(_)),
+        "it waits for no more than a while"
+    );
+    assert!(
+        matches!(reserve(&h, &both, "k", 10).await, reserve_spend::Outcome::Reserved { .. }),
+        "a repeat finds them"
+    );
     h.finish().await;
 }

@@ -5,7 +5,7 @@ use ff_core::op::ReasonCode::{BudgetExhausted, LaneNotActive, NoWorker, QuotaFul
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::suspend::Outcome as Suspended;
 use ff_core::op::{
-    CancelExecution, CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, CreateQuota, Delay,
+    CancelExecution, CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, CreateQuota, Delay, DeleteBudget,
     DeliverSignal, DrainLane, ExplainExecution, Fail, HoldExecution, PauseLane, RegisterWorker, ReleaseExecution,
     ReplayExecution, ReportBudgetUsage, ResetBudget, ResumeLane, Suspend, WaitChildren, WaitExecution,
 };
@@ -381,5 +381,22 @@ async fn an_exhausted_budget_says_how_much_of_what_and_until_when() {
     assert_eq!(explain(&h, &id).await.public_state, PublicState::RateLimited);
     assert_eq!(h.claim().await.unwrap().execution_id, id);
     assert_eq!(h.engine.now(), START + 5_000);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_of_a_budget_that_was_removed_is_asked_of_nobody() {
+    let h = Harness::start().await;
+    let team = json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" });
+    h.must::<CreateBudget>(team.clone()).await;
+    h.must::<ReportBudgetUsage>(json!({ "name": "team", "usage": { "tokens": 10 } })).await;
+    let id = h.submit(json!({ "budget_ids": ["team"] })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    assert_eq!(codes(&h, &id).await, [ReasonCode::DecisionNeeded]);
+    h.must::<DeleteBudget>(json!({ "name": "team", "force": true })).await;
+    assert_eq!(codes(&h, &id).await, [ReasonCode::BudgetNotFound]);
+    assert_eq!(first(&h, &id).await.0.details["budget"], "team");
+    h.must::<CreateBudget>(team).await;
+    assert_eq!(h.claim().await.unwrap().execution_id, id, "a new one lets it in");
     h.finish().await;
 }

@@ -108,12 +108,29 @@ async fn an_interrupted_attempt_is_granted_as_a_reclaim_and_continues() {
     h.pass(101).await;
     let granted = grant(&h, "w-2").await.unwrap();
     assert_eq!(granted.kind, GrantKind::Reclaim);
-    h.must::<HoldExecution>(json!({ "execution_id": id })).await;
-    assert_eq!(h.refused::<ClaimFromGrant>(take("w-2", &granted)).await, Code::InvalidClaimGrant, "a hold ends it");
-    h.must::<ReleaseExecution>(json!({ "execution_id": id })).await;
-    let granted = grant(&h, "w-2").await.unwrap();
     let resumed = h.must::<ClaimFromReclaimGrant>(take("w-2", &granted)).await.task;
     assert_eq!((resumed.claim_kind, resumed.fence.attempt.0), (ClaimKind::Resumed, 0));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_a_grant_and_its_worker_is_told_why() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let granted = grant(&h, "w-1").await.unwrap();
+    h.must::<HoldExecution>(json!({ "execution_id": id })).await;
+    let refused = h.call::<ClaimFromGrant>(take("w-1", &granted)).await.unwrap_err();
+    assert_eq!(refused.code, Code::ExecutionNotEligible);
+    assert_eq!(refused.details["blocking_reason"], "paused_by_operator");
+    let back = json!({ "instance_id": "w-1", "grant_id": granted.grant_id, "execution_id": id });
+    assert!(!h.must::<ReturnGrant>(back).await.changed, "there is nothing left to hand back");
+    let invented =
+        json!({ "instance_id": "w-1", "grant_id": "0190a0a0-0000-7000-8000-000000000000", "execution_id": id });
+    assert_eq!(h.refused::<ClaimFromGrant>(invented).await, Code::InvalidClaimGrant);
+    h.must::<ReleaseExecution>(json!({ "execution_id": id })).await;
+    assert_eq!(h.refused::<ClaimFromGrant>(take("w-1", &granted)).await, Code::ClaimGrantExpired);
+    let anew = grant(&h, "w-1").await.unwrap();
+    h.must::<ClaimFromGrant>(take("w-1", &anew)).await;
     h.finish().await;
 }
 

@@ -2,9 +2,11 @@
 
 use crate::support::{Harness, START};
 use ff_core::op::{
-    CancelExecution, Complete, CreateExecution, CreateExecutionOutcome, CreateExecutions, GetExecution, ReplayExecution,
+    CancelExecution, Complete, CreateExecution, CreateExecutionOutcome, CreateExecutions, GetExecution,
+    RemoveExecution, ReplayExecution,
 };
-use ff_core::{Code, CommandId, ExecutionId, Key, Mint, Partition, PublicState, index};
+use ff_core::{Code, CommandId, ExecutionId, Key, Mint, Partition, PartitionConfig, PublicState, index};
+use ff_engine::Options;
 use ff_store::memory::RawDocument;
 use ff_store::{Batch, Guard, Put, Store};
 use serde_json::{Value, json};
@@ -121,6 +123,50 @@ async fn an_idempotency_key_names_the_singleton_that_it_made() {
     let again = create(&h, keyed).await;
     assert_eq!((again.execution_id, again.duplicate), (first.execution_id, true));
     assert!(!single(&h).await.duplicate);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_answered_with_a_running_singleton_goes_on_to_name_it() {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    // Some of these keys live where the singleton does, and most do not.
+    for number in 0..8 {
+        let keyed =
+            json!({ "singleton": { "key": "report" }, "input": number, "idempotency_key": format!("k-{number}") });
+        let running = single(&h).await.execution_id;
+        let first = create(&h, keyed.clone()).await;
+        assert_eq!((first.execution_id, first.duplicate), (running, true));
+        h.must::<CancelExecution>(json!({ "execution_id": running })).await;
+        for _ in 0..2 {
+            let again = create(&h, keyed.clone()).await;
+            assert_eq!((again.execution_id, again.duplicate), (running, true), "{number}");
+        }
+        let other = json!({ "kind": "test", "singleton": { "key": "report" }, "input": "other", "idempotency_key": format!("k-{number}") });
+        assert_eq!(h.refused::<CreateExecution>(other).await, Code::IdempotencyConflict);
+    }
+    h.pass(24 * 3_600_000).await;
+    let keyed = json!({ "singleton": { "key": "report" }, "input": 0, "idempotency_key": "k-0" });
+    assert!(!create(&h, keyed).await.duplicate, "a key is remembered for a day");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_names_a_singleton_ends_with_it() {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    for number in 0..8 {
+        let keyed =
+            json!({ "singleton": { "key": "report" }, "input": number, "idempotency_key": format!("k-{number}") });
+        let running = single(&h).await.execution_id;
+        create(&h, keyed.clone()).await;
+        h.must::<CancelExecution>(json!({ "execution_id": running })).await;
+        h.must::<RemoveExecution>(json!({ "execution_id": running })).await;
+        let anew = create(&h, keyed.clone()).await;
+        assert!(!anew.duplicate && anew.execution_id != running);
+        h.must::<CancelExecution>(json!({ "execution_id": anew.execution_id })).await;
+        assert_eq!(create(&h, keyed).await.execution_id, anew.execution_id, "{number}");
+    }
     h.finish().await;
 }
 

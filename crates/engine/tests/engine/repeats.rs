@@ -3,8 +3,8 @@
 use ff_core::encoding::Document;
 use ff_core::execution::Execution;
 use ff_core::op::{
-    CancelExecution, CancelExecutionOutcome, Claim, Complete, CreatePendingWaitpoint, DeliverSignal, Exchange,
-    ListExecutions, ReplayExecution, Suspend, SuspendOutcome,
+    CancelExecution, CancelExecutionOutcome, CancelFlow, Claim, CloseFlow, Complete, CreateFlow,
+    CreatePendingWaitpoint, DeliverSignal, Exchange, ListExecutions, ReplayExecution, Suspend, SuspendOutcome,
 };
 use ff_core::{Code, PublicState};
 use serde_json::{Value, json};
@@ -170,5 +170,54 @@ async fn a_suspension_that_was_satisfied_at_once_is_answered_alike_after_the_end
         assert_eq!(h.must::<Suspend>(suspend("k")).await, first, "{stage}");
     })
     .await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cancellation_of_a_flow_is_answered_alike_after_its_members_have_ended() {
+    for wait in [false, true] {
+        let mut h = Harness::start().await;
+        let node = |name: &str| json!({ "name": name, "request": { "kind": "test" } });
+        let flow = h.must::<CreateFlow>(json!({ "nodes": [node("a"), node("b"), node("c")] })).await;
+        let flow = json!(flow)["flow_id"].clone();
+        let running = h.claim().await.unwrap();
+        let calls =
+            ["first", "second"].map(|key| (key, json!({ "flow_id": flow, "policy": "cancel_pending", "wait": wait })));
+        let mut answers = Vec::new();
+        for (key, call) in &calls {
+            h.caller.idempotency_key = Some((*key).into());
+            answers.push(h.must::<CancelFlow>(call.clone()).await);
+        }
+        h.caller.idempotency_key = None;
+        h.pass(500).await;
+        h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+        h.pass(500).await;
+        for ((key, call), first) in calls.iter().zip(&answers) {
+            h.caller.idempotency_key = Some((*key).into());
+            assert_eq!(h.must::<CancelFlow>(call.clone()).await, *first, "{key} {wait}");
+            let other = json!({ "flow_id": flow, "policy": "cancel_all", "wait": wait });
+            assert_eq!(h.refused::<CancelFlow>(other).await, Code::IdempotencyConflict);
+        }
+        h.caller.idempotency_key = None;
+        let now = h.must::<CancelFlow>(calls[0].1.clone()).await;
+        assert_ne!(now, answers[0], "without a key it is the flow as it is now");
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_close_of_a_flow_is_answered_alike_after_its_members_have_ended() {
+    let mut h = Harness::start().await;
+    let flow = json!(h.must::<CreateFlow>(json!({})).await)["flow_id"].clone();
+    h.submit(json!({ "flow_id": flow })).await;
+    let running = h.claim().await.unwrap();
+    h.caller.idempotency_key = Some("k".into());
+    let first = h.must::<CloseFlow>(json!({ "flow_id": flow })).await;
+    assert!(first.changed);
+    h.caller.idempotency_key = None;
+    h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
+    h.pass(500).await;
+    h.caller.idempotency_key = Some("k".into());
+    assert_eq!(h.must::<CloseFlow>(json!({ "flow_id": flow })).await, first);
     h.finish().await;
 }

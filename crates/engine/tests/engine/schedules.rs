@@ -164,6 +164,29 @@ async fn a_flow_is_created_with_its_whole_graph() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_members_of_a_scheduled_flow_are_found_by_its_schedule() {
+    let on = Deployment::start(START).await;
+    let node = |name: &str| json!({ "name": name, "request": { "kind": "test" } });
+    let flow = json!({ "nodes": [node("a"), node("b")], "edges": [{ "from": "a", "to": "b" }] });
+    on.create("graphs", json!({ "every_ms": HOUR }), json!({ "template": { "flow": flow } })).await;
+    on.create("others", json!({ "every_ms": HOUR }), json!({ "template": { "flow": flow } })).await;
+    on.advance(2 * HOUR).await;
+    let found = on.it.must::<ListExecutions>(json!({ "schedule": "graphs" })).await.items;
+    let flows: BTreeSet<_> = found.iter().filter_map(|one| one.flow_id).collect();
+    let runs: BTreeSet<_> = on.get("graphs").await.runs.iter().filter_map(|run| run.flow_id).collect();
+    assert_eq!((found.len(), flows), (4, runs));
+    let member = on.it.must::<GetExecution>(json!({ "execution_id": found[0].execution_id })).await;
+    assert_eq!((member.schedule.as_deref(), member.scheduled_for), (Some("graphs"), Some(START + 2 * HOUR)));
+    // The flow is the run, and its schedule hears of the flow's end alone.
+    for _ in 0..4 {
+        on.complete().await;
+        on.advance(1).await;
+    }
+    assert_eq!(on.get("graphs").await.runs.len(), 2);
+    on.it.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn overlap_decides_what_an_instant_comes_to_while_a_run_is_open() {
     use RunOutcome::{Buffered, Skipped, Started};
     let on = Deployment::start(START).await;

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::op::Handle;
 use crate::services::Services;
 use crate::single_key::{Place, holder_key, take_key};
-use crate::submission::{Submission, write_new};
+use crate::submission::{Submission, existing_outcome, write_new};
 use crate::transaction::{Command, Prepared, Tx};
 
 impl Handle<CreateExecution> for Services {
@@ -125,13 +125,19 @@ impl Command for CreateSolo<'_> {
         let superseded = match single {
             true => match Box::pin(take_key(tx, &mut request, submission.debounce.as_ref())).await? {
                 Place::Free { superseded } => superseded,
-                Place::Taken(outcome) => return Ok(Solo::Here(outcome)),
+                Place::Taken(outcome) => {
+                    // A repeat is answered with this one also when it has ended and the key stands for another.
+                    keep_key(tx, submission, outcome.execution_id);
+                    return Ok(Solo::Here(outcome));
+                }
             },
             false => None,
         };
         submission.check_new()?;
         let execution = Execution::create(request, tx.now)?;
-        keep_key(tx, submission);
+        if !tx.transactor.key_is_elsewhere(submission) {
+            keep_key(tx, submission, execution.id);
+        }
         let outcome = CreateExecutionOutcome {
             execution_id: execution.id,
             duplicate: false,
@@ -163,8 +169,9 @@ impl Command for FindOwn<'_> {
 /// The execution that an earlier request with the same id or key made, if it is the same request. A key ends with its
 /// execution: where both were written in one commit and the execution is gone, it was removed.
 pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> Result<Option<Solo>> {
-    if let Some((record, _)) = submission.record()
-        && !tx.transactor.key_is_elsewhere(submission)
+    let single = submission.request.sharing.single.is_some();
+    let may_be_here = single || !tx.transactor.key_is_elsewhere(submission);
+    if let Some((record, _)) = submission.record().filter(|_| may_be_here)
         && let Some(known) = tx.load::<IdempotencyRecord>(record.key()).await?
     {
         let known = known.document;
@@ -174,7 +181,9 @@ pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> 
         }
         if let Some(existing) = tx.find_execution(&known.execution_id).await? {
             known.check_same(&submission.request.request_hash)?;
-            return submission.duplicate_of(&existing).map(|outcome| Some(Solo::Here(outcome)));
+            // The key of a singleton may stand for an execution that another request made.
+            let outcome = if single { existing_outcome(&existing) } else { submission.duplicate_of(&existing)? };
+            return Ok(Some(Solo::Here(outcome)));
         }
     }
     match tx.find_execution(&submission.request.id).await? {
@@ -183,10 +192,10 @@ pub(crate) async fn find_duplicate(tx: &mut Tx<'_>, submission: &Submission) -> 
     }
 }
 
-/// Writes down which execution a key stands for, in the commit that creates it.
-pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission) {
+/// Writes down which execution a key stands for, in the commit that creates it or finds it.
+pub(crate) fn keep_key(tx: &mut Tx<'_>, submission: &Submission, id: ExecutionId) {
     if let Some((record, window_ms)) = submission.record() {
-        tx.create_until(&record, tx.now + window_ms);
+        tx.create_until(&IdempotencyRecord { execution_id: id, ..record }, tx.now + window_ms);
     }
 }
 

@@ -28,7 +28,7 @@ impl Handle<ExplainExecution> for Services {
         let reasons = match execution.state.lifecycle_phase {
             LifecyclePhase::Terminal => vec![ended(&execution)],
             LifecyclePhase::Active => vec![running(&execution, lease_until)],
-            LifecyclePhase::Suspended if execution.asks_budget() => vec![asks_budget(&execution)],
+            LifecyclePhase::Suspended if execution.asks_budget() => vec![self.budget_asking(&execution).await?],
             LifecyclePhase::Suspended => questions(&execution).chain(suspended(&execution)).collect(),
             LifecyclePhase::Runnable | LifecyclePhase::Unknown(_) => self.reasons_to_wait(&execution).await?,
         };
@@ -151,11 +151,18 @@ impl Services {
         Ok(match self.budget_named(execution, name).await? {
             Some(budget) => budget_refuses(execution, &budget),
             None if above => None,
-            None => {
-                let message = format!("the budget {name} does not exist");
-                Some(reason(ReasonCode::BudgetNotFound, message).with("budget", name))
-            }
+            None => Some(budget_missing(name)),
         })
+    }
+
+    /// The budget that asks people for more, for this execution and others. One that was removed asks nobody.
+    async fn budget_asking(&self, execution: &Execution) -> Result<Reason> {
+        let name = Gate::budget_of(&execution.parked_on).unwrap_or_default();
+        if self.budget_named(execution, name).await?.is_none() {
+            return Ok(budget_missing(name));
+        }
+        let message = format!("{}; a person is asked: grant, raise or no", execution.blocking_detail);
+        Ok(reason(ReasonCode::DecisionNeeded, message).with("budget", name).with("answers", ["grant", "raise", "no"]))
     }
 
     async fn key_in_the_way(&self, execution: &Execution, limit: &ConcurrencyLimit) -> Result<Option<Reason>> {
@@ -361,11 +368,8 @@ fn estimate_in_the_way(refusal: &SpendRefusal) -> Reason {
     reason
 }
 
-/// The budget that asks people for more, for this execution and others.
-fn asks_budget(execution: &Execution) -> Reason {
-    let budget = Gate::budget_of(&execution.parked_on).unwrap_or_default();
-    let message = format!("{}; a person is asked: grant, raise or no", execution.blocking_detail);
-    reason(ReasonCode::DecisionNeeded, message).with("budget", budget).with("answers", ["grant", "raise", "no"])
+fn budget_missing(name: &str) -> Reason {
+    reason(ReasonCode::BudgetNotFound, format!("the budget {name} does not exist")).with("budget", name)
 }
 
 /// The rest of what it is suspended on; nothing where it waits for answers alone.

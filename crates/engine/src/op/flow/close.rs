@@ -17,17 +17,22 @@ impl Handle<CloseFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CloseFlowArgs) -> Result<CloseFlowOutcome> {
         self.transactor.check_flow_id(&args.flow_id)?;
         self.transactor.check_lanes_of_members(caller, &args.flow_id).await?;
-        let partition = args.flow_id.partition();
-        self.skip_members_short_of_edges(caller, &args.flow_id).await?;
-        let identity = self.transactor.identity::<CloseFlow>(caller, &args, None);
-        let changed =
-            self.transactor.transact_once(partition, identity, &Request::<CloseFlow> { caller, args: &args }).await?;
-        let (flow, counts) = self.settled_flow(caller, &args.flow_id).await?;
-        Ok(CloseFlowOutcome { changed, state: flow.state(&counts) })
+        let identity = self.transactor.callers_identity::<CloseFlow>(caller, &args, None);
+        self.transactor.answer_once(args.flow_id.partition(), identity, self.close_flow(caller, &args)).await
     }
 }
 
 impl Services {
+    async fn close_flow(&self, caller: &Caller, args: &CloseFlowArgs) -> Result<CloseFlowOutcome> {
+        let partition = args.flow_id.partition();
+        self.skip_members_short_of_edges(caller, &args.flow_id).await?;
+        let identity = self.transactor.identity::<CloseFlow>(caller, args, None);
+        let verb = Request::<CloseFlow> { caller, args };
+        let changed = self.transactor.transact_once(partition, identity, &verb).await?;
+        let (flow, counts) = self.settled_flow(caller, &args.flow_id).await?;
+        Ok(CloseFlowOutcome { changed, state: flow.state(&counts) })
+    }
+
     /// Skips the members that wait for more successes than there are edges which lead to them: a closed flow gets no
     /// further ones. A close that is cut short here has closed nothing, and its repeat goes on.
     async fn skip_members_short_of_edges(&self, caller: &Caller, flow: &FlowId) -> Result<()> {

@@ -226,12 +226,20 @@ impl Handle<CancelFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CancelFlowArgs) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
         self.transactor.check_flow_id(id)?;
-        let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
         self.transactor.check_lanes_of_members(caller, id).await?;
+        let identity = self.transactor.callers_identity::<CancelFlow>(caller, &args, None);
+        self.transactor.answer_once(id.partition(), identity, self.cancel_flow(caller, &args)).await
+    }
+}
+
+impl Services {
+    async fn cancel_flow(&self, caller: &Caller, args: &CancelFlowArgs) -> Result<CancelFlowResult> {
+        let id = &args.flow_id;
+        let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
         let deadline = self.transactor.env().now_ms() + limits::WAIT_MAX_MS;
         let mut listener = self.shared.board.listen(id.partition(), Flow::key_of(id));
-        let verb = Request::<CancelFlow> { caller, args: &args };
-        let identity = self.transactor.identity::<CancelFlow>(caller, &args, None);
+        let verb = Request::<CancelFlow> { caller, args };
+        let identity = self.transactor.identity::<CancelFlow>(caller, args, None);
         let found = self.transactor.transact_once(id.partition(), identity, &verb).await?;
         // A repeat finds it further on than the first call left it.
         let (mut flow, mut counts) = self.transactor.visible_flow(caller, id).await?;

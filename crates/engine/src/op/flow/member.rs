@@ -108,7 +108,7 @@ impl Command for CreateMember<'_> {
             self.link_to_parent(tx, &flow, &child, parent, link).await?;
         }
         save_flow(tx, &flow);
-        keep_key(tx, self.submission);
+        keep_key(tx, self.submission, self.submission.request.id);
         write_new(tx, child.clone(), self.submission.blob.clone(), self.submission.announced);
         tx.apply(&child.id, effects);
         let upstreams: Vec<_> = self.args.dependencies.iter().map(|dependency| dependency.upstream).collect();
