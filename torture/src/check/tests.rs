@@ -106,6 +106,7 @@ fn sound() -> (History, Outcome) {
     outcome.runs = [("r1".to_owned(), T), ("r2".to_owned(), T + plan::SCHEDULE_EVERY_MS)].into();
     outcome.budgets.insert(plan::COUNTED.into(), json!({ "used": 1, "reserved": 0, "overrun": 0 }));
     outcome.budgets.insert(plan::CEILING.into(), json!({ "used": 3, "reserved": 0, "overrun": 0 }));
+    outcome.budgets.insert(plan::RACE.into(), json!({ "used": 0, "reserved": 0, "overrun": 0 }));
     (History { calls, notes }, outcome)
 }
 
@@ -180,6 +181,13 @@ const DOCTORED: &[Doctored] = &[
     ("the ceiling holds", |history, _| {
         let about = json!({ "used": plan::CEILING_TOKENS, "reserved": 3, "overrun": 0 });
         history.notes.push(Note { what: "ceiling".to_owned(), at: T + 60, about });
+    }),
+    ("the ceiling holds", |history, _| {
+        let about = json!({ "used": 0, "reserved": plan::RACE_TOKENS + 1, "overrun": 0 });
+        history.notes.push(Note { what: plan::RACE.to_owned(), at: T + 60, about });
+    }),
+    ("no reservation is left", |_, outcome| {
+        outcome.budgets.get_mut(plan::RACE).expect("it is there")["reserved"] = json!(3);
     }),
     ("no reservation is left", |_, outcome| {
         outcome.budgets.get_mut(plan::CEILING).expect("it is there")["reserved"] = json!(3);

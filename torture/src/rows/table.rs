@@ -1,0 +1,263 @@
+//! The rows, what runs them, and how much each asks for.
+
+use super::Part::{Control, Cuts, On, Tests, Xtask};
+use super::suites::Size;
+use super::{Row, Trial};
+use crate::count::Counted;
+use crate::fault::Fault::{self, *};
+use crate::store::Kind::{self, *};
+use crate::workload::plan::kind;
+
+/// The stores that every row about servers, workers and work is run on.
+const EVERY: &[Kind] = &[Sqlite, Postgres, Valkey, Cluster];
+
+const KILLS: &[Fault] = &[WorkerKill, ServerKill];
+
+pub(super) const ROWS: [Row; 24] = [
+    Row {
+        number: 1,
+        what: "workers are killed all the time",
+        parts: &[On(
+            EVERY,
+            Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
+                .until(50_000, Counted::Executions),
+        )],
+    },
+    Row {
+        number: 2,
+        what: "a worker that was stopped past its leases goes on",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(&[WorkerStop], &["a late holder changes nothing"])
+                    .until(1_000, Counted::LateHolders)
+                    .mostly(kind::LONG)
+                    .threads(8),
+            ),
+            Tests("flowfabric", &["a_process_that_slept_too_long_is_refused_when_it_wakes"], &[]),
+        ],
+    },
+    Row {
+        number: 3,
+        what: "servers are killed in mid request",
+        parts: &[On(
+            EVERY,
+            Trial::new(&[ServerKill], &["what was acknowledged is there", "a key means one execution"])
+                .until(500, Counted::Faults),
+        )],
+    },
+    Row {
+        number: 4,
+        what: "Valkey is killed and started again on its AOF",
+        parts: &[On(
+            &[Valkey],
+            Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
+                .until(100, Counted::Faults),
+        )],
+    },
+    Row {
+        number: 5,
+        what: "SQLite and PostgreSQL are killed",
+        parts: &[
+            On(
+                &[Sqlite],
+                Trial::new(&[ServerKill], &["what was acknowledged is there", "indexes agree with documents"])
+                    .until(100, Counted::Faults),
+            ),
+            On(
+                &[Postgres],
+                Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
+                    .until(100, Counted::Faults),
+            ),
+            Tests("ff-store-sqlite", &["survives_a_kill"], &[]),
+            Tests("ff-store-postgres", &["survives_twenty_kills"], &[]),
+        ],
+    },
+    Row {
+        number: 6,
+        what: "a partition, then a promotion, in each tier",
+        parts: &[
+            On(&[Replicated], Trial::new(&[Failover], &["what was acknowledged is there", "an epoch has one lease"])),
+            Control(Async, &[Failover]),
+        ],
+    },
+    Row {
+        number: 7,
+        what: "each primary of a cluster is killed in turn",
+        parts: &[On(&[Cluster], Trial::new(&[PrimaryKill], &["what was acknowledged is there"]))],
+    },
+    Row {
+        number: 8,
+        what: "slots move to a fresh server under load",
+        parts: &[On(&[Cluster], Trial::new(&[SlotMove], &["what was acknowledged is there"]))],
+    },
+    Row {
+        number: 9,
+        what: "functions are flushed; old and newer libraries",
+        parts: &[
+            On(&[Valkey, Cluster], Trial::new(&[FunctionFlush], &["what was acknowledged is there"])),
+            Tests("ff-store-valkey", &["library", "protocol"], &[]),
+        ],
+    },
+    Row {
+        number: 10,
+        what: "connections are cut at every byte",
+        parts: &[Cuts(EVERY, 10_000), Tests("ff-store-postgres", &["cut_in_the_middle"], &[])],
+    },
+    Row {
+        number: 11,
+        what: "the store is full, then it has room again",
+        parts: &[
+            On(&[Valkey, Sqlite], Trial::new(&[StoreFull], &["what was acknowledged is there"])),
+            Tests("ff-store-postgres", &["a_full_disk"], &[]),
+        ],
+    },
+    Row {
+        number: 12,
+        what: "clocks of servers are an hour wrong",
+        parts: &[On(
+            &[Valkey, Cluster, Postgres],
+            Trial::new(&[Clock], &["leases do not overlap", "no timer is early"]),
+        )],
+    },
+    Row {
+        number: 13,
+        what: "five servers on one store, killed at random",
+        parts: &[On(
+            &[Valkey, Cluster, Postgres],
+            Trial::new(&[ServerKill], &["the ceiling holds", "no more at once than the quota says"]).servers(5),
+        )],
+    },
+    Row {
+        number: 14,
+        what: "claimers race for a budget",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(KILLS, &["the ceiling holds", "no reservation is left", "usage is counted once"])
+                    .until(100_000, Counted::Reservations)
+                    .mostly(kind::RACES)
+                    .threads(8),
+            ),
+            Tests("ff-engine", &["budget", "spend"], &[]),
+        ],
+    },
+    Row {
+        number: 15,
+        what: "every offset of a quota's window",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(&[ServerKill], &["no more in a window than the quota says"])
+                    .until(100_000, Counted::WindowStarts)
+                    .mostly(kind::RATED),
+            ),
+            Tests("ff-engine", &["quota", "window"], &[]),
+        ],
+    },
+    Row {
+        number: 16,
+        what: "signals that are repeated, forged and late",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(
+                    &[ClientsReset, ClientsDeaf],
+                    &["a key means one signal", "a signal has one effect", "a forged token is refused"],
+                )
+                .until(10_000, Counted::Signals)
+                .mostly(kind::WAITS),
+            ),
+            Tests("ff-engine", &["signal"], &[]),
+        ],
+    },
+    Row {
+        number: 17,
+        what: "random graphs with failures and kills",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(KILLS, &["a child starts after its upstreams", "a graph ends as its members did"])
+                    .until(1_000, Counted::Graphs),
+            ),
+            Tests("ff-engine", &["flow"], &[]),
+        ],
+    },
+    Row {
+        number: 18,
+        what: "viewers of a stream that reconnect",
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(
+                    &[ServerStop],
+                    &["an acknowledged frame is there", "frames stay in order", "no frame is there twice"],
+                ),
+            ),
+            Tests("ff-cli", &["viewers_of_one_stream_that_reconnect"], &[("FF_TEST_VIEWERS", "10000")]),
+        ],
+    },
+    Row {
+        number: 19,
+        what: "one random history on all stores",
+        parts: &[
+            Tests("ff-store-sqlite", RANDOM_HISTORY, A_MILLION),
+            Tests("ff-store-postgres", RANDOM_HISTORY, A_MILLION),
+            Tests("ff-store-valkey", RANDOM_HISTORY, A_MILLION),
+        ],
+    },
+    Row {
+        number: 20,
+        what: "the simulator",
+        parts: &[Xtask(&["sim", "--seeds", "N"], Size { at_one_minute: 100, full: 10_000 })],
+    },
+    Row {
+        number: 21,
+        what: "planted bugs in the simulator",
+        parts: &[Xtask(&["sim", "--planted", "--seeds", "N"], Size { at_one_minute: 40, full: 200 })],
+    },
+    Row {
+        number: 22,
+        what: "no way in, no leak",
+        parts: &[Tests("ff-server", &["strangers", "canary", "authority", "sweep", "refusals", "session"], &[])],
+    },
+    Row {
+        number: 23,
+        what: "made-up requests and mutated inputs",
+        parts: &[
+            Xtask(&["schemathesis", "-n", "N"], Size { at_one_minute: 5, full: 100 }),
+            Tests("ff-core", &["never_panic"], &[("FF_FUZZ_MINUTES", "5")]),
+        ],
+    },
+    Row {
+        number: 24,
+        what: "a soak with all faults and rolling restarts",
+        parts: &[
+            On(
+                &[Valkey],
+                Trial::new(
+                    &[Rolling, ServerKill, StoreKill, WorkerStop, StoreHole, ClientsReset],
+                    &["nothing is stuck"],
+                ),
+            ),
+            On(
+                &[Postgres],
+                Trial::new(&[Rolling, ServerKill, StoreKill, Terminate, LockTable, StoreReset], &["nothing is stuck"]),
+            ),
+            On(
+                &[Cluster],
+                Trial::new(
+                    &[Rolling, ServerKill, PrimaryKill, WorkerStop, FunctionFlush, ClientsReset],
+                    &["nothing is stuck"],
+                ),
+            ),
+            On(
+                &[Sqlite],
+                Trial::new(&[Rolling, ServerKill, WorkerStop, StoreFull, ClientsReset], &["nothing is stuck"]),
+            ),
+        ],
+    },
+];
+
+const RANDOM_HISTORY: &[&str] = &["a_random_history_ends_as_in_memory"];
+const A_MILLION: &[(&str, &str)] = &[("FF_TEST_HISTORY_OPERATIONS", "1000000")];
