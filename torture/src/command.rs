@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::build::build;
+use crate::build::{build, build_planted};
 use crate::campaign::{Campaign, Finished};
 use crate::check::check;
 use crate::crew::Launch;
@@ -68,6 +68,7 @@ fn run(options: &Options) -> Result<bool, String> {
     if let Some(rows) = &options.rows {
         let runner = Runner {
             campaign: &campaign,
+            planted: &|| options.planted.clone().map_or_else(build_planted, Ok),
             minutes: options.minutes(),
             full: options.full,
             stores: options.stores.as_deref(),

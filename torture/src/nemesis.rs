@@ -35,7 +35,7 @@ impl Tempo {
     /// Everything has settled before the next fault.
     pub const USUAL: Tempo = Tempo { down: DOWN, pause: Duration::from_secs(3) };
     /// Kills follow each other as fast as work goes on between them.
-    pub const FAST: Tempo = Tempo { down: Duration::from_millis(500), pause: Duration::from_secs(1) };
+    pub const FAST: Tempo = Tempo { down: Duration::from_millis(300), pause: Duration::from_millis(700) };
 }
 
 /// Everything that can be hurt.

@@ -7,7 +7,7 @@ mod suites;
 mod table;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::campaign::{Campaign, Finished};
 use crate::count::{Counted, Goal};
@@ -18,7 +18,11 @@ use crate::store::Kind;
 use crate::workload::plan::Load;
 
 pub use card::{Card, Count, Line, Verdict};
+use suites::Full;
 use table::ROWS;
+
+/// How long servers with a planted bug are tortured.
+const CONTROL_TIME: Duration = Duration::from_secs(20);
 
 /// A row of the scorecard.
 #[derive(Debug)]
@@ -35,12 +39,27 @@ enum Part {
     On(&'static [Kind], Trial),
     /// A campaign on a store that loses what it acknowledged, which must be seen.
     Control(Kind, &'static [Fault]),
+    /// A campaign on servers with a planted bug, which a rule must see.
+    Planted(Kind, &'static [Fault], Mistake),
     /// So many connections that are cut, at every byte, on each of several stores.
     Cuts(&'static [Kind], u64),
-    /// Tests of a package whose names contain one of these words. The variables are for full counts.
-    Tests(&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// `cargo xtask` with these words; `N` becomes a number that grows with the minutes, or the full count.
-    Xtask(&'static [&'static str], suites::Size),
+    /// Tests of a package whose names contain one of these words.
+    Tests(&'static str, &'static [&'static str]),
+    /// A test of a package with this name, which is told its full count in a variable.
+    Counting(&'static str, &'static str, &'static str, Full),
+    /// `cargo xtask` with these words; `N` becomes so many for each minute, or the full count.
+    Xtask(&'static [&'static str], u64, Full),
+}
+
+/// A mistake that a row must be able to see.
+#[derive(Debug, Clone, Copy)]
+struct Mistake {
+    /// The name of the planted bug.
+    bug: &'static str,
+    /// The rule that it breaks.
+    rule: &'static str,
+    /// What most of the work is, so that it shows soon.
+    focus: &'static str,
 }
 
 /// What a campaign of a row is.
@@ -85,6 +104,8 @@ impl Trial {
 pub struct Runner<'a> {
     /// Makes a campaign on a store with faults.
     pub campaign: &'a dyn Fn(Kind, Vec<Fault>) -> Campaign,
+    /// Builds the command `ff` with bugs that can be switched on, and says where it is.
+    pub planted: &'a dyn Fn() -> Result<String, String>,
     /// How long each campaign lasts; with full counts, at the most.
     pub minutes: f64,
     /// Whether rows go on until they have their count.
@@ -121,9 +142,10 @@ impl Runner<'_> {
     fn wanted(&self, part: &'static Part) -> Vec<(&'static Part, Option<Kind>)> {
         let kinds = match part {
             Part::On(kinds, _) | Part::Cuts(kinds, _) => kinds.to_vec(),
-            Part::Control(kind, _) => vec![*kind],
-            Part::Tests(..) | Part::Xtask(..) if self.stores.is_none() => return vec![(part, None)],
-            Part::Tests(..) | Part::Xtask(..) => Vec::new(),
+            Part::Control(kind, _) | Part::Planted(kind, ..) => vec![*kind],
+            Part::Tests(..) | Part::Counting(..) | Part::Xtask(..) => {
+                return if self.stores.is_none() { vec![(part, None)] } else { Vec::new() };
+            }
         };
         let wanted = |kind: &Kind| self.stores.is_none_or(|stores| stores.contains(kind));
         kinds.into_iter().filter(wanted).map(|kind| (part, Some(kind))).collect()
@@ -134,9 +156,39 @@ impl Runner<'_> {
         match part {
             Part::On(_, trial) => judged(&self.campaign(campaign(trial.faults), trial), trial.rules),
             Part::Control(_, faults) => control(&campaign(faults)),
+            Part::Planted(_, faults, mistake) => self.planted(campaign(faults), mistake),
             Part::Cuts(_, asked) => cuts::run(&campaign(&[]), self.full.then_some(*asked)),
-            Part::Tests(package, words, full) => suites::tests(package, words, if self.full { full } else { &[] }),
-            Part::Xtask(words, size) => suites::xtask(words, size.count(self.minutes, self.full)),
+            Part::Tests(package, words) => suites::tests(package, words, None),
+            Part::Counting(package, name, variable, full) => {
+                suites::tests(package, &[name], self.full.then_some((variable, *full)))
+            }
+            Part::Xtask(words, at_one_minute, full) => {
+                let for_the_time = (*at_one_minute as f64 * self.minutes).max(1.0).round() as u64;
+                suites::xtask(words, for_the_time, self.full.then_some(*full))
+            }
+        }
+    }
+
+    /// A campaign on servers with a bug, which is short: a bug that is seldom seen would be a poor control.
+    fn planted(&self, campaign: Campaign, mistake: &Mistake) -> Line {
+        let by = format!("control: {} on {}", mistake.bug, by(&campaign));
+        let program = match (self.planted)() {
+            Ok(program) => program,
+            Err(why) => return Line::new(Verdict::Failed, by, why),
+        };
+        let mut campaign = Campaign { program, time: CONTROL_TIME.min(campaign.time), ..campaign };
+        campaign.load.focus = Some(mistake.focus);
+        campaign.variables.push(("FF_PLANTED_BUG".to_owned(), mistake.bug.to_owned()));
+        match campaign.run() {
+            Ok(finished) => {
+                let seen = finished.score.rules.get(mistake.rule).map_or(0, |rule| rule.violations);
+                let verdict = if seen > 0 { Verdict::Passed } else { Verdict::Failed };
+                let figures = format!("broken {seen} times: {}", mistake.rule);
+                let mut line = Line::new(verdict, by, figures);
+                line.score = Some(finished.score.json());
+                line
+            }
+            Err(why) => Line::new(Verdict::Failed, by, why),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The rows, what runs them, and how much each asks for.
 
-use super::Part::{Control, Cuts, On, Tests, Xtask};
-use super::suites::Size;
-use super::{Row, Trial};
+use super::Part::{Control, Counting, Cuts, On, Planted, Tests, Xtask};
+use super::suites::Full;
+use super::{Mistake, Row, Trial};
 use crate::count::Counted;
 use crate::fault::Fault::{self, *};
 use crate::store::Kind::{self, *};
@@ -17,11 +17,18 @@ pub(super) const ROWS: [Row; 24] = [
     Row {
         number: 1,
         what: "workers are killed all the time",
-        parts: &[On(
-            EVERY,
-            Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
-                .until(50_000, Counted::Executions),
-        )],
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
+                    .until(50_000, Counted::Executions),
+            ),
+            Planted(
+                Sqlite,
+                &[WorkerKill],
+                Mistake { bug: "expiry_ignores_renewal", rule: "leases do not overlap", focus: kind::LONG },
+            ),
+        ],
     },
     Row {
         number: 2,
@@ -34,26 +41,41 @@ pub(super) const ROWS: [Row; 24] = [
                     .mostly(kind::LONG)
                     .threads(8),
             ),
-            Tests("flowfabric", &["a_process_that_slept_too_long_is_refused_when_it_wakes"], &[]),
+            Tests("flowfabric", &["a_process_that_slept_too_long_is_refused_when_it_wakes"]),
+            Planted(
+                Sqlite,
+                &[WorkerStop],
+                Mistake { bug: "fence_not_checked", rule: "a late holder changes nothing", focus: kind::LONG },
+            ),
         ],
     },
     Row {
         number: 3,
         what: "servers are killed in mid request",
-        parts: &[On(
-            EVERY,
-            Trial::new(&[ServerKill], &["what was acknowledged is there", "a key means one execution"])
-                .until(500, Counted::Faults),
-        )],
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(&[ServerKill], &["what was acknowledged is there", "a key means one execution"])
+                    .until(500, Counted::Faults),
+            ),
+            Planted(
+                Sqlite,
+                &[ClientsReset],
+                Mistake { bug: "dedup_not_written", rule: "a key means one execution", focus: kind::PLAIN },
+            ),
+        ],
     },
     Row {
         number: 4,
         what: "Valkey is killed and started again on its AOF",
-        parts: &[On(
-            &[Valkey],
-            Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
-                .until(100, Counted::Faults),
-        )],
+        parts: &[
+            On(
+                &[Valkey],
+                Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
+                    .until(100, Counted::Faults),
+            ),
+            Control(Forgetful, &[StoreKill]),
+        ],
     },
     Row {
         number: 5,
@@ -69,8 +91,13 @@ pub(super) const ROWS: [Row; 24] = [
                 Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
                     .until(100, Counted::Faults),
             ),
-            Tests("ff-store-sqlite", &["survives_a_kill"], &[]),
-            Tests("ff-store-postgres", &["survives_twenty_kills"], &[]),
+            Tests("ff-store-sqlite", &["survives_a_kill"]),
+            Tests("ff-store-postgres", &["survives_twenty_kills"]),
+            Planted(
+                Sqlite,
+                &[ServerKill],
+                Mistake { bug: "index_not_updated", rule: "indexes agree with documents", focus: kind::PLAIN },
+            ),
         ],
     },
     Row {
@@ -96,37 +123,48 @@ pub(super) const ROWS: [Row; 24] = [
         what: "functions are flushed; old and newer libraries",
         parts: &[
             On(&[Valkey, Cluster], Trial::new(&[FunctionFlush], &["what was acknowledged is there"])),
-            Tests("ff-store-valkey", &["library", "protocol"], &[]),
+            Tests("ff-store-valkey", &["library", "protocol"]),
         ],
     },
     Row {
         number: 10,
         what: "connections are cut at every byte",
-        parts: &[Cuts(EVERY, 10_000), Tests("ff-store-postgres", &["cut_in_the_middle"], &[])],
+        parts: &[Cuts(EVERY, 10_000), Tests("ff-store-postgres", &["cut_in_the_middle"])],
     },
     Row {
         number: 11,
         what: "the store is full, then it has room again",
         parts: &[
             On(&[Valkey, Sqlite], Trial::new(&[StoreFull], &["what was acknowledged is there"])),
-            Tests("ff-store-postgres", &["a_full_disk"], &[]),
+            Tests("ff-store-postgres", &["a_full_disk"]),
         ],
     },
     Row {
         number: 12,
         what: "clocks of servers are an hour wrong",
-        parts: &[On(
-            &[Valkey, Cluster, Postgres],
-            Trial::new(&[Clock], &["leases do not overlap", "no timer is early"]),
-        )],
+        parts: &[
+            On(&[Valkey, Cluster, Postgres], Trial::new(&[Clock], &["leases do not overlap", "no timer is early"])),
+            Planted(
+                Postgres,
+                &[Clock],
+                Mistake { bug: "timer_early", rule: "no timer is early", focus: kind::DELAYED },
+            ),
+        ],
     },
     Row {
         number: 13,
         what: "five servers on one store, killed at random",
-        parts: &[On(
-            &[Valkey, Cluster, Postgres],
-            Trial::new(&[ServerKill], &["the ceiling holds", "no more at once than the quota says"]).servers(5),
-        )],
+        parts: &[
+            On(
+                &[Valkey, Cluster, Postgres],
+                Trial::new(&[ServerKill], &["the ceiling holds", "no more at once than the quota says"]).servers(5),
+            ),
+            Planted(
+                Postgres,
+                &[ServerKill],
+                Mistake { bug: "quota_slot_leaked", rule: "nothing is stuck", focus: kind::SLOTTED },
+            ),
+        ],
     },
     Row {
         number: 14,
@@ -139,7 +177,17 @@ pub(super) const ROWS: [Row; 24] = [
                     .mostly(kind::RACES)
                     .threads(8),
             ),
-            Tests("ff-engine", &["budget", "spend"], &[]),
+            Tests("ff-engine", &["budget", "spend"]),
+            Planted(
+                Sqlite,
+                &[WorkerKill, ServerKill],
+                Mistake { bug: "reserve_unchecked", rule: "the ceiling holds", focus: kind::RACES },
+            ),
+            Planted(
+                Sqlite,
+                &[WorkerKill, ServerKill],
+                Mistake { bug: "usage_dedup_ignored", rule: "usage is counted once", focus: kind::PLAIN },
+            ),
         ],
     },
     Row {
@@ -152,7 +200,7 @@ pub(super) const ROWS: [Row; 24] = [
                     .until(100_000, Counted::WindowStarts)
                     .mostly(kind::RATED),
             ),
-            Tests("ff-engine", &["quota", "window"], &[]),
+            Tests("ff-engine", &["quota", "window"]),
         ],
     },
     Row {
@@ -168,7 +216,17 @@ pub(super) const ROWS: [Row; 24] = [
                 .until(10_000, Counted::Signals)
                 .mostly(kind::WAITS),
             ),
-            Tests("ff-engine", &["signal"], &[]),
+            Tests("ff-engine", &["signal"]),
+            Planted(
+                Sqlite,
+                &[ClientsReset, ClientsDeaf],
+                Mistake { bug: "signal_counted_twice", rule: "a key means one signal", focus: kind::WAITS },
+            ),
+            Planted(
+                Sqlite,
+                &[ClientsReset, ClientsDeaf],
+                Mistake { bug: "token_not_checked", rule: "a forged token is refused", focus: kind::WAITS },
+            ),
         ],
     },
     Row {
@@ -180,7 +238,12 @@ pub(super) const ROWS: [Row; 24] = [
                 Trial::new(KILLS, &["a child starts after its upstreams", "a graph ends as its members did"])
                     .until(1_000, Counted::Graphs),
             ),
-            Tests("ff-engine", &["flow"], &[]),
+            Tests("ff-engine", &["flow"]),
+            Planted(
+                Sqlite,
+                &[WorkerKill, ServerKill],
+                Mistake { bug: "child_starts_early", rule: "a child starts after its upstreams", focus: kind::MEMBER },
+            ),
         ],
     },
     Row {
@@ -194,39 +257,40 @@ pub(super) const ROWS: [Row; 24] = [
                     &["an acknowledged frame is there", "frames stay in order", "no frame is there twice"],
                 ),
             ),
-            Tests("ff-cli", &["viewers_of_one_stream_that_reconnect"], &[("FF_TEST_VIEWERS", "10000")]),
+            Counting("ff-cli", "viewers_of_one_stream_that_reconnect", "FF_TEST_VIEWERS", (10_000, "viewers")),
+            Planted(
+                Sqlite,
+                &[WorkerStop],
+                Mistake { bug: "frame_after_close", rule: "a late holder changes nothing", focus: kind::PLAIN },
+            ),
         ],
     },
     Row {
         number: 19,
         what: "one random history on all stores",
         parts: &[
-            Tests("ff-store-sqlite", RANDOM_HISTORY, A_MILLION),
-            Tests("ff-store-postgres", RANDOM_HISTORY, A_MILLION),
-            Tests("ff-store-valkey", RANDOM_HISTORY, A_MILLION),
+            Counting("ff-store-sqlite", RANDOM_HISTORY, OPERATIONS, A_MILLION),
+            Counting("ff-store-postgres", RANDOM_HISTORY, OPERATIONS, A_MILLION),
+            Counting("ff-store-valkey", RANDOM_HISTORY, OPERATIONS, A_MILLION),
         ],
     },
-    Row {
-        number: 20,
-        what: "the simulator",
-        parts: &[Xtask(&["sim", "--seeds", "N"], Size { at_one_minute: 100, full: 10_000 })],
-    },
+    Row { number: 20, what: "the simulator", parts: &[Xtask(&["sim", "--seeds", "N"], 100, (10_000, "seeds"))] },
     Row {
         number: 21,
         what: "planted bugs in the simulator",
-        parts: &[Xtask(&["sim", "--planted", "--seeds", "N"], Size { at_one_minute: 40, full: 200 })],
+        parts: &[Xtask(&["sim", "--planted", "--seeds", "N"], 40, (200, "seeds for each bug"))],
     },
     Row {
         number: 22,
         what: "no way in, no leak",
-        parts: &[Tests("ff-server", &["strangers", "canary", "authority", "sweep", "refusals", "session"], &[])],
+        parts: &[Tests("ff-server", &["strangers", "canary", "authority", "sweep", "refusals", "session"])],
     },
     Row {
         number: 23,
         what: "made-up requests and mutated inputs",
         parts: &[
-            Xtask(&["schemathesis", "-n", "N"], Size { at_one_minute: 5, full: 100 }),
-            Tests("ff-core", &["never_panic"], &[("FF_FUZZ_MINUTES", "5")]),
+            Xtask(&["schemathesis", "-n", "N"], 5, (100, "cases for each operation")),
+            Counting("ff-core", "never_panic", "FF_FUZZ_MINUTES", (5, "minutes")),
         ],
     },
     Row {
@@ -255,9 +319,15 @@ pub(super) const ROWS: [Row; 24] = [
                 &[Sqlite],
                 Trial::new(&[Rolling, ServerKill, WorkerStop, StoreFull, ClientsReset], &["nothing is stuck"]),
             ),
+            Planted(
+                Sqlite,
+                &[ServerKill],
+                Mistake { bug: "mark_not_left", rule: "nothing is stuck", focus: kind::MEMBER },
+            ),
         ],
     },
 ];
 
-const RANDOM_HISTORY: &[&str] = &["a_random_history_ends_as_in_memory"];
-const A_MILLION: &[(&str, &str)] = &[("FF_TEST_HISTORY_OPERATIONS", "1000000")];
+const RANDOM_HISTORY: &str = "a_random_history_ends_as_in_memory";
+const OPERATIONS: &str = "FF_TEST_HISTORY_OPERATIONS";
+const A_MILLION: Full = (1_000_000, "operations");
