@@ -72,6 +72,7 @@ fn run(options: &Options) -> Result<bool, String> {
             minutes: options.minutes(),
             full: options.full,
             stores: options.stores.as_deref(),
+            controls: options.control,
         };
         let about = about(options, &program);
         let card = rows::run(rows, &runner, |card| card.write(Path::new("bench/results"), &about))?;

@@ -27,7 +27,7 @@ pub struct Options {
     pub program: Option<String>,
     /// The command `ff` with bugs that can be switched on, if it is not to be built.
     pub planted: Option<String>,
-    /// Whether the controls run, which must fail.
+    /// Whether only controls run, which must be seen to fail: those of the rows, or stores that forget.
     pub control: bool,
     /// Rows of the scorecard.
     pub rows: Option<Vec<u32>>,
@@ -52,7 +52,8 @@ impl Options {
              \x20                          [--planted FF] [--out FOLDER]\n\
              \x20      cargo xtask torture check FOLDER    judges the history of a campaign again\n\n\
              --minutes is the length of each campaign (default {MINUTES}). With --full a row goes on until it has the count that the\n\
-             scorecard asks for, at most --minutes (default {MINUTES_MAX}). The card of a day collects the rows of all runs.\n\nfaults:\n{}",
+             scorecard asks for, at most --minutes (default {MINUTES_MAX}). The card of a day collects the rows of all runs.\n\
+             --control runs stores that forget, or the controls of --rows: planted bugs that a rule must see.\n\nfaults:\n{}",
             faults.join("\n")
         )
     }

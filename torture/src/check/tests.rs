@@ -238,6 +238,11 @@ const DOCTORED: &[Doctored] = &[
     ("work was done", |history, _| history.calls.retain(|call| call.call != "complete")),
 ];
 
+/// Every rule by name.
+pub(crate) fn rules() -> Vec<&'static str> {
+    DOCTORED.iter().map(|(rule, _)| *rule).collect()
+}
+
 #[test]
 fn every_rule_sees_the_history_that_breaks_it() {
     for (rule, doctor) in DOCTORED {

@@ -14,6 +14,7 @@ use crate::count::{Counted, Goal};
 use crate::fault::Fault;
 use crate::fleet::load_average;
 use crate::nemesis::Tempo;
+use crate::score::Score;
 use crate::store::Kind;
 use crate::workload::plan::Load;
 
@@ -76,11 +77,24 @@ struct Trial {
     focus: Option<&'static str>,
     /// How many tasks each worker process has in hand then, if not as many as usual.
     threads: Option<usize>,
+    /// How soon all but one of a hundred lost leases are given anew after their end, in ms.
+    reclaim_p99_max: Option<i64>,
+    /// How soon work goes on after a fault was mended, in ms.
+    back_max: Option<i64>,
 }
 
 impl Trial {
     const fn new(faults: &'static [Fault], rules: &'static [&'static str]) -> Self {
-        Self { faults, rules, servers: None, goal: None, focus: None, threads: None }
+        Self {
+            faults,
+            rules,
+            servers: None,
+            goal: None,
+            focus: None,
+            threads: None,
+            reclaim_p99_max: None,
+            back_max: None,
+        }
     }
 
     const fn until(self, asked: u64, counted: Counted) -> Self {
@@ -98,6 +112,23 @@ impl Trial {
     const fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads), ..self }
     }
+
+    const fn reclaims_within(self, ms: i64) -> Self {
+        Self { reclaim_p99_max: Some(ms), ..self }
+    }
+
+    const fn back_within(self, ms: i64) -> Self {
+        Self { back_max: Some(ms), ..self }
+    }
+
+    /// The first of its limits that a campaign was slower than.
+    fn too_slow(&self, score: &Score) -> Option<String> {
+        let reclaim = score.reclaim_p99().zip(self.reclaim_p99_max).filter(|(took, most)| took > most);
+        let slowest = score.faults.keys().filter_map(|fault| score.slowest_recovery(fault)).max();
+        let back = slowest.zip(self.back_max).filter(|(took, most)| took > most);
+        let reclaim = reclaim.map(|(_, most)| format!("reclaims take longer than {most} ms"));
+        reclaim.or(back.map(|(_, most)| format!("work goes on later than {most} ms after a fault")))
+    }
 }
 
 /// How rows are run.
@@ -112,6 +143,8 @@ pub struct Runner<'a> {
     pub full: bool,
     /// Only parts on these stores. Suites are not run then.
     pub stores: Option<&'a [Kind]>,
+    /// Only the controls, which must be seen to fail.
+    pub controls: bool,
 }
 
 /// Runs rows and gives their card. The card is kept after each part, so that a run that is ended has written what it did.
@@ -141,6 +174,9 @@ impl Runner<'_> {
     /// The stores that a part is to run on; a suite has none.
     fn wanted(&self, part: &'static Part) -> Vec<(&'static Part, Option<Kind>)> {
         let kinds = match part {
+            Part::On(..) | Part::Cuts(..) | Part::Tests(..) | Part::Counting(..) | Part::Xtask(..) if self.controls => {
+                Vec::new()
+            }
             Part::On(kinds, _) | Part::Cuts(kinds, _) => kinds.to_vec(),
             Part::Control(kind, _) | Part::Planted(kind, ..) => vec![*kind],
             Part::Tests(..) | Part::Counting(..) | Part::Xtask(..) => {
@@ -154,7 +190,7 @@ impl Runner<'_> {
     fn run(&self, part: &Part, kind: Option<Kind>) -> Line {
         let campaign = |faults: &[Fault]| (self.campaign)(kind.expect("a campaign has a store"), faults.to_vec());
         match part {
-            Part::On(_, trial) => judged(&self.campaign(campaign(trial.faults), trial), trial.rules),
+            Part::On(_, trial) => judged(&self.campaign(campaign(trial.faults), trial), trial),
             Part::Control(_, faults) => control(&campaign(faults)),
             Part::Planted(_, faults, mistake) => self.planted(campaign(faults), mistake),
             Part::Cuts(_, asked) => cuts::run(&campaign(&[]), self.full.then_some(*asked)),
@@ -207,23 +243,26 @@ impl Runner<'_> {
     }
 }
 
-fn judged(campaign: &Campaign, rules: &[&str]) -> Line {
+fn judged(campaign: &Campaign, trial: &Trial) -> Line {
     let by = by(campaign);
     let finished = match campaign.run() {
         Ok(finished) => finished,
         Err(why) => return Line::new(Verdict::Failed, by, why),
     };
     println!("{}", finished.score.page(campaign.kind.name()));
-    let unseen = rules.iter().find(|rule| finished.score.rules.get(**rule).is_none_or(|rule| rule.looks == 0));
+    let unseen = trial.rules.iter().find(|rule| finished.score.rules.get(**rule).is_none_or(|rule| rule.looks == 0));
     let count = campaign.goal.zip(finished.reached).map(|(goal, reached)| Count::of(goal, reached));
     let short = count.as_ref().is_some_and(|count| count.reached < count.asked);
+    let slow = trial.too_slow(&finished.score);
     let verdict = match (finished.score.violations(), unseen, &finished.skipped[..]) {
+        (0, None, _) if slow.is_some() => Verdict::Failed,
         (0, None, []) if short => Verdict::Short,
         (0, None, []) => Verdict::Passed,
         (0, None, _) => Verdict::Skipped,
         _ => Verdict::Failed,
     };
     let mut figures = figures(&finished);
+    figures.extend(slow);
     figures.extend(unseen.map(|rule| format!("never looked at: {rule}")));
     figures.extend(finished.skipped.iter().map(|(fault, why)| format!("{} skipped: {why}", fault.name())));
     let mut line = Line::new(verdict, by, figures.join(", "));
@@ -267,4 +306,45 @@ fn figures(finished: &Finished) -> Vec<String> {
         figures.push(format!("reclaim p99 {p99} ms after expiry"));
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+
+    /// The parts of a row that run, as the words of the command choose them.
+    fn chosen(number: u32, stores: Option<&[Kind]>, controls: bool) -> Vec<(&'static Part, Option<Kind>)> {
+        let none = |_, _| unreachable!("nothing is run");
+        let no_build = || Err(String::new());
+        let runner = Runner { campaign: &none, planted: &no_build, minutes: 1.0, full: true, stores, controls };
+        let row = ROWS.iter().find(|row| row.number == number).expect("there is such a row");
+        row.parts.iter().flat_map(|part| runner.wanted(part)).collect()
+    }
+
+    #[test]
+    fn a_store_leaves_out_the_others_and_the_suites() {
+        let all = chosen(2, None, false);
+        assert!(all.iter().any(|(part, _)| matches!(part, Part::Tests(..))), "{all:?}");
+        let postgres = chosen(2, Some(&[Kind::Postgres]), false);
+        assert!(matches!(postgres[..], [(Part::On(..), Some(Kind::Postgres))]), "{postgres:?}");
+    }
+
+    #[test]
+    fn controls_run_alone_if_they_are_asked_for() {
+        let controls = chosen(4, None, true);
+        assert!(matches!(controls[..], [(Part::Control(..), Some(Kind::Forgetful))]), "{controls:?}");
+        assert!(matches!(chosen(17, None, true)[..], [(Part::Planted(..), Some(Kind::Sqlite))]));
+        assert!(chosen(20, None, true).is_empty());
+    }
+
+    #[test]
+    fn a_campaign_that_is_slower_than_its_row_allows_is_told_so() {
+        let mut score = Score::of(&History::default());
+        score.reclaims = vec![900, 1_500];
+        let trial = Trial::new(&[], &[]);
+        assert_eq!(trial.too_slow(&score), None);
+        assert_eq!(trial.reclaims_within(2_000).too_slow(&score), None);
+        assert_eq!(trial.reclaims_within(800).too_slow(&score).as_deref(), Some("reclaims take longer than 800 ms"));
+    }
 }

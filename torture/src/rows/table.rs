@@ -21,7 +21,8 @@ pub(super) const ROWS: [Row; 24] = [
             On(
                 EVERY,
                 Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
-                    .until(50_000, Counted::Executions),
+                    .until(50_000, Counted::Executions)
+                    .reclaims_within(1_000),
             ),
             Planted(
                 Sqlite,
@@ -72,7 +73,8 @@ pub(super) const ROWS: [Row; 24] = [
             On(
                 &[Valkey],
                 Trial::new(&[StoreKill], &["what was acknowledged is there", "indexes agree with documents"])
-                    .until(100, Counted::Faults),
+                    .until(100, Counted::Faults)
+                    .back_within(5_000),
             ),
             Control(Forgetful, &[StoreKill]),
         ],
@@ -111,7 +113,7 @@ pub(super) const ROWS: [Row; 24] = [
     Row {
         number: 7,
         what: "each primary of a cluster is killed in turn",
-        parts: &[On(&[Cluster], Trial::new(&[PrimaryKill], &["what was acknowledged is there"]))],
+        parts: &[On(&[Cluster], Trial::new(&[PrimaryKill], &["what was acknowledged is there"]).back_within(5_000))],
     },
     Row {
         number: 8,
@@ -331,3 +333,37 @@ pub(super) const ROWS: [Row; 24] = [
 const RANDOM_HISTORY: &str = "a_random_history_ends_as_in_memory";
 const OPERATIONS: &str = "FF_TEST_HISTORY_OPERATIONS";
 const A_MILLION: Full = (1_000_000, "operations");
+
+#[cfg(test)]
+mod tests {
+    use ff_core::planted::Bug;
+
+    use super::super::Part;
+    use super::ROWS;
+    use crate::check::tests::rules;
+
+    #[test]
+    fn every_number_has_its_row() {
+        let numbers: Vec<u32> = ROWS.iter().map(|row| row.number).collect();
+        assert_eq!(numbers, (1..=24).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rows_speak_of_rules_and_bugs_that_there_are() {
+        let rules = rules();
+        for part in ROWS.iter().flat_map(|row| row.parts) {
+            match part {
+                Part::On(_, trial) => {
+                    for rule in trial.rules {
+                        assert!(rules.contains(rule), "{rule}");
+                    }
+                }
+                Part::Planted(_, _, mistake) => {
+                    assert!(rules.contains(&mistake.rule), "{}", mistake.rule);
+                    assert!(Bug::ALL.iter().any(|bug| bug.as_str() == mistake.bug), "{}", mistake.bug);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -190,14 +190,15 @@ impl Worker {
         let entry = json!({ "name": name, "state": "completed", "result": task.epoch });
         let steps = json!({ "first_number": task.next_step, "entries": [entry] });
         self.holding(&task.request("step", "steps", steps, json!({ "name": name })))?;
-        for number in 0..1 + self.random.below(3) {
-            let text = format!("{}-{}-{number}", task.epoch, task.attempt);
-            let sequence = task.next_frame + number;
-            let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": text }] });
-            let about = json!({ "attempt": task.attempt, "sequence": sequence, "text": text });
-            self.holding(&task.request("frame", "frames", frames, about))?;
-        }
-        Some(())
+        (0..1 + self.random.below(3)).try_for_each(|number| self.write_frame(task, number))
+    }
+
+    fn write_frame(&mut self, task: &Task, number: u64) -> Option<()> {
+        let text = format!("{}-{}-{number}", task.epoch, task.attempt);
+        let sequence = task.next_frame + number;
+        let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": text }] });
+        let about = json!({ "attempt": task.attempt, "sequence": sequence, "text": text });
+        self.holding(&task.request("frame", "frames", frames, about)).map(drop)
     }
 
     /// Reserves and settles several times. A reservation that is refused is not waited for.
@@ -217,6 +218,8 @@ impl Worker {
     }
 
     fn take_long(&mut self, task: &Task) -> Option<()> {
+        // Work that loses one lease after another without a sign of life waits longer and longer for the next.
+        self.write_frame(task, 0)?;
         let began = Instant::now();
         while began.elapsed() < LONG {
             thread::sleep(RENEW_EVERY);
