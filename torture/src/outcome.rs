@@ -167,6 +167,8 @@ fn read_one(caller: &mut Caller, id: &str, kind: &str) -> Option<Value> {
     }
     if kind == kind::PLAIN {
         view["steps"] = caller.look_json(&path("steps")).unwrap_or_default()["items"].take();
+    }
+    if [kind::PLAIN, kind::LONG].contains(&kind) {
         let attempts = view["attempt"].as_u64().unwrap_or_default();
         for attempt in 0..=attempts {
             let read = path(&format!("attempts/{attempt}/stream?limit=100"));

@@ -49,7 +49,7 @@ enum Part {
     /// A test of a package with this name, which is told its full count in a variable.
     Counting(&'static str, &'static str, &'static str, Full),
     /// `cargo xtask` with these words; `N` becomes so many for each minute, or the full count.
-    Xtask(&'static [&'static str], u64, Full),
+    Xtask(&'static [&'static str], u32, Full),
 }
 
 /// A mistake that a row must be able to see.
@@ -77,6 +77,8 @@ struct Trial {
     focus: Option<&'static str>,
     /// How many tasks each worker process has in hand then, if not as many as usual.
     threads: Option<usize>,
+    /// How much work waits at the most then, if not as much as usual.
+    open_max: Option<u64>,
     /// How soon all but one of a hundred lost leases are given anew after their end, in ms.
     reclaim_p99_max: Option<i64>,
     /// How soon work goes on after a fault was mended, in ms.
@@ -92,6 +94,7 @@ impl Trial {
             goal: None,
             focus: None,
             threads: None,
+            open_max: None,
             reclaim_p99_max: None,
             back_max: None,
         }
@@ -111,6 +114,10 @@ impl Trial {
 
     const fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads), ..self }
+    }
+
+    const fn open_at_most(self, open: u64) -> Self {
+        Self { open_max: Some(open), ..self }
     }
 
     const fn reclaims_within(self, ms: i64) -> Self {
@@ -199,7 +206,7 @@ impl Runner<'_> {
                 suites::tests(package, &[name], self.full.then_some((variable, *full)))
             }
             Part::Xtask(words, at_one_minute, full) => {
-                let for_the_time = (*at_one_minute as f64 * self.minutes).max(1.0).round() as u64;
+                let for_the_time = (f64::from(*at_one_minute) * self.minutes).max(1.0).round();
                 suites::xtask(words, for_the_time, self.full.then_some(*full))
             }
         }
@@ -236,7 +243,8 @@ impl Runner<'_> {
             // Faults take their time whatever the load is; work is done as fast as it can be.
             if goal.counted != Counted::Faults {
                 let threads = trial.threads.unwrap_or(Load::FULL.threads);
-                campaign.load = Load { focus: trial.focus, threads, ..Load::FULL };
+                let open_max = trial.open_max.unwrap_or(Load::FULL.open_max);
+                campaign.load = Load { focus: trial.focus, threads, open_max, ..Load::FULL };
             }
         }
         campaign

@@ -43,9 +43,9 @@ pub(super) fn tests(package: &str, words: &[&str], full: Option<(&str, Full)>) -
 
 /// One of the tools; its last line that says something is the figure. Of the words, `N` becomes the full count or, without
 /// one, what fits the time.
-pub(super) fn xtask(words: &[&str], for_the_time: u64, full: Option<Full>) -> Line {
+pub(super) fn xtask(words: &[&str], for_the_time: f64, full: Option<Full>) -> Line {
     let by = format!("cargo xtask {}", words.join(" "));
-    let number = full.map_or(for_the_time, |full| full.0).to_string();
+    let number = full.map_or_else(|| for_the_time.to_string(), |full| full.0.to_string());
     let words: Vec<&str> = words.iter().map(|word| if *word == "N" { number.as_str() } else { word }).collect();
     let arguments = [&["run", "--quiet", "--package", "xtask", "--"], &words[..]].concat();
     let Some((ended, text)) = run(&arguments, None) else {

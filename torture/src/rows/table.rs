@@ -40,7 +40,8 @@ pub(super) const ROWS: [Row; 24] = [
                 Trial::new(&[WorkerStop], &["a late holder changes nothing"])
                     .until(1_000, Counted::LateHolders)
                     .mostly(kind::LONG)
-                    .threads(8),
+                    .threads(8)
+                    .open_at_most(100),
             ),
             Tests("flowfabric", &["a_process_that_slept_too_long_is_refused_when_it_wakes"]),
             Planted(

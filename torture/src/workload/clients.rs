@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::plan::{self, Load, OPEN_MAX, kind};
+use super::plan::{self, Load, kind};
 use super::signals;
 use crate::caller::{Caller, Request};
 use crate::history::Recorder;
@@ -49,13 +49,13 @@ impl Clients {
                 focus: load.focus,
                 waiting: sender.clone(),
             };
-            let (stop, open, pace) = (stop_submitting.clone(), open.clone(), load.pace);
+            let (stop, open, load) = (stop_submitting.clone(), open.clone(), *load);
             thread::spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    if open.load(Ordering::SeqCst) < OPEN_MAX {
+                    if open.load(Ordering::SeqCst) < load.open_max {
                         submitter.turn();
                     }
-                    thread::sleep(pace);
+                    thread::sleep(load.pace);
                 }
             })
         });

@@ -13,18 +13,18 @@ pub struct Load {
     pub workers: usize,
     /// Tasks that each of them works on at once.
     pub threads: usize,
+    /// Submitters wait while more executions than this are open, so that work is not old when it is claimed, whatever the
+    /// machine can do.
+    pub open_max: u64,
 }
 
 impl Load {
     /// A load that leaves the machine some room.
-    pub const USUAL: Load = Load { pace: Duration::from_millis(40), focus: None, workers: 4, threads: 3 };
+    pub const USUAL: Load =
+        Load { pace: Duration::from_millis(40), focus: None, workers: 4, threads: 3, open_max: 400 };
     /// As much work as gets done: submitters wait for nothing but a queue that is too long.
-    pub const FULL: Load = Load { pace: Duration::from_millis(2), focus: None, workers: 8, threads: 3 };
+    pub const FULL: Load = Load { pace: Duration::from_millis(2), focus: None, workers: 8, threads: 3, open_max: 200 };
 }
-
-/// Submitters wait while more executions than this are open, so that work is not older than a few seconds when it is
-/// claimed, whatever the machine can do.
-pub const OPEN_MAX: u64 = 400;
 
 /// The budget whose usage is counted, and the one whose ceiling must hold.
 pub const COUNTED: &str = "counted";
