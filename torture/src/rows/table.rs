@@ -27,7 +27,7 @@ pub(super) const ROWS: [Row; 24] = [
             Planted(
                 Sqlite,
                 &[WorkerKill],
-                Mistake { bug: "expiry_ignores_renewal", rule: "leases do not overlap", focus: kind::LONG },
+                Mistake { bug: "timer_early", rule: "leases do not overlap", focus: kind::LONG },
             ),
         ],
     },
@@ -264,7 +264,7 @@ pub(super) const ROWS: [Row; 24] = [
             Planted(
                 Sqlite,
                 &[WorkerStop],
-                Mistake { bug: "frame_after_close", rule: "a late holder changes nothing", focus: kind::PLAIN },
+                Mistake { bug: "frame_after_close", rule: "a late holder changes nothing", focus: kind::LONG },
             ),
         ],
     },
