@@ -137,6 +137,13 @@ const DOCTORED: &[Doctored] = &[
     ("a key means one execution", |history, _| {
         history.calls.push(submitted("a", kind::PLAIN, "b", json!({})));
     }),
+    // The answer was lost and the key forgotten: the repetition made another execution, and workers had both.
+    ("a repeated submit has one effect", |history, _| {
+        let mut lost = submitted("b", kind::DELAYED, "b", json!({}));
+        (lost.answer, lost.ended, lost.shown) = (Answer::Unknown, i64::MAX, Value::Null);
+        history.calls.push(lost);
+        history.calls.push(claim(300, task("b-again", kind::DELAYED, 1, "initial")));
+    }),
     ("no call ends in an internal error", |history, _| history.calls[2].status = 500),
     ("nothing is stuck", |_, outcome| {
         outcome.executions.get_mut("b").expect("it is there")["public_state"] = json!("waiting")

@@ -242,8 +242,10 @@ impl Worker {
     /// A holder that was told that it holds no more tries everything else, as one that does not listen.
     fn go_on_regardless(&mut self, task: &Task) {
         let again = || json!({ "again": true });
-        let frames = json!({ "first_sequence": task.next_frame, "frames": [{ "type": "text", "payload": "late" }] });
-        let about = json!({ "again": true, "attempt": task.attempt, "sequence": task.next_frame, "text": "late" });
+        // After the frame with which it began.
+        let sequence = task.next_frame + 1;
+        let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": "late" }] });
+        let about = json!({ "again": true, "attempt": task.attempt, "sequence": sequence, "text": "late" });
         let wait = json!({
             "condition": { "any": [{ "name": "go" }] }, "reason": "signal", "timeout_ms": 3_600_000,
             "idempotency_key": format!("wait-{}", task.epoch),
