@@ -28,6 +28,11 @@ const GRACE: Duration = Duration::from_secs(60);
 /// A reservation whose holder is gone is settled within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(15);
 
+/// A round of the reconcilers, in the end.
+const RECONCILE_MS: &str = "2000";
+/// Several rounds.
+const RECONCILED_WITHIN: Duration = Duration::from_secs(8);
+
 /// What a campaign is.
 #[derive(Debug, Clone)]
 pub struct Campaign {
@@ -84,7 +89,7 @@ impl Campaign {
         );
         let mut store = Store::start(self.kind, &self.folder, &self.faults)?;
         let clocks = self.faults.contains(&Fault::Clock) && Fleet::has_clocks();
-        let fleet = Fleet::start(FleetOptions {
+        let mut fleet = Fleet::start(FleetOptions {
             program: self.program.clone(),
             store: store.url(),
             servers: self.servers.unwrap_or_else(|| self.kind.servers()),
@@ -109,11 +114,12 @@ impl Campaign {
         drain(&mut caller);
         crew.stop();
         clients.stop();
+        let footprint = [before, footprint(&fleet)];
+        let repairs = repairs_after_a_round(&mut fleet)?;
         let history = History::read(&self.folder)?;
         let mut outcome = Outcome::look(&servers, &history, &recorder);
-        outcome.repairs = fleet.metric("flowfabric_repairs_total") + fleet.metric("flowfabric_undecodable_total");
+        outcome.repairs = repairs;
         outcome.write(&self.folder)?;
-        let footprint = [before, footprint(&fleet)];
         println!("{}: load average {}", self.kind.name(), load_average());
         let reached = self.goal.map(|goal| goal.counted.in_history(&history));
         Ok(Finished { score: check(&history, &outcome), reached, skipped, footprint })
@@ -171,6 +177,17 @@ fn drain(caller: &mut Caller) {
         }
         thread::sleep(Duration::from_millis(300));
     }
+}
+
+/// What reconcilers repaired, and documents that could not be read. Their usual round takes minutes, longer than a server
+/// lives here, so servers that go round in seconds look at everything in the end.
+fn repairs_after_a_round(fleet: &mut Fleet) -> Result<f64, String> {
+    let repairs =
+        |fleet: &Fleet| fleet.metric("flowfabric_repairs_total") + fleet.metric("flowfabric_undecodable_total");
+    let before = repairs(fleet);
+    fleet.restart_with("FF_RECONCILE_MS", RECONCILE_MS)?;
+    thread::sleep(RECONCILED_WITHIN);
+    Ok(before + repairs(fleet))
 }
 
 /// Memory in KiB and open files of all servers.

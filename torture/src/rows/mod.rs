@@ -25,7 +25,7 @@ use table::ROWS;
 /// How long servers with a planted bug are tortured.
 const CONTROL_TIME: Duration = Duration::from_secs(20);
 /// How much work waits for them.
-const CONTROL_OPEN_MAX: u64 = 50;
+const CONTROL_OPEN_MAX: u64 = 100;
 
 /// A row of the scorecard.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl Runner<'_> {
         };
         let mut campaign = Campaign { program, time: CONTROL_TIME.min(campaign.time), ..campaign };
         // What a bug keeps from ending is waited for, so there is little of it.
-        campaign.load = Load { focus: Some(mistake.focus), open_max: CONTROL_OPEN_MAX, ..campaign.load };
+        campaign.load = Load { focus: Some(mistake.focus), threads: 8, open_max: CONTROL_OPEN_MAX, ..Load::FULL };
         campaign.variables.push(("FF_PLANTED_BUG".to_owned(), mistake.bug.to_owned()));
         match campaign.run() {
             Ok(finished) => {
