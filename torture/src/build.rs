@@ -14,10 +14,23 @@ pub(crate) fn plain(command: &mut Command) -> &mut Command {
 
 /// Builds `ff`; says where it is.
 pub(crate) fn build() -> Result<String, String> {
-    match plain(Command::new("cargo").args(["build", "--quiet", "--package", "ff-cli"])).status() {
-        Ok(status) if status.success() => {}
-        _ => return Err("the command cannot be built".into()),
+    build_into(&target(), &[])
+}
+
+/// Builds `ff` with bugs that can be switched on; says where it is. No other build finds it in its place.
+pub(crate) fn build_planted() -> Result<String, String> {
+    build_into(&format!("{}/planted", target()), &["--features", "ff-core/planted"])
+}
+
+fn target() -> String {
+    std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())
+}
+
+fn build_into(target: &str, features: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--quiet", "--package", "ff-cli", "--target-dir", target]).args(features);
+    match plain(&mut command).status() {
+        Ok(status) if status.success() => Ok(format!("{target}/debug/ff")),
+        _ => Err("the command cannot be built".into()),
     }
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    Ok(format!("{target}/debug/ff"))
 }

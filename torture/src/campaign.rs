@@ -9,24 +9,29 @@ use serde_json::json;
 
 use crate::caller::{Caller, Request};
 use crate::check::check;
+use crate::count::{Goal, Progress};
 use crate::crew::{Crew, Launch};
 use crate::fault::Fault;
 use crate::fleet::{Fleet, FleetOptions, load_average};
 use crate::history::{History, Recorder};
-use crate::nemesis::{Targets, strike};
+use crate::nemesis::{Targets, Tempo, strike};
 use crate::outcome::{Outcome, open_executions};
 use crate::score::Score;
 use crate::store::{Kind, Store};
-use crate::workload::{Clients, WorkerOptions, plan};
+use crate::workload::plan::{self, Load};
+use crate::workload::{Clients, WorkerOptions};
 
-/// Between two faults.
-const FAULT_EVERY: Duration = Duration::from_secs(3);
+/// The load runs for so long before the first fault.
+const WARM_UP: Duration = Duration::from_secs(3);
 /// Work that is left when nothing has ended for this long after the last fault is stuck.
 const GRACE: Duration = Duration::from_secs(60);
-/// Worker processes.
-const WORKERS: usize = 4;
 /// A reservation whose holder is gone is settled within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(15);
+
+/// A round of the reconcilers, in the end.
+const RECONCILE_MS: &str = "2000";
+/// Several rounds.
+const RECONCILED_WITHIN: Duration = Duration::from_secs(8);
 
 /// What a campaign is.
 #[derive(Debug, Clone)]
@@ -41,10 +46,14 @@ pub struct Campaign {
     pub faults: Vec<Fault>,
     /// How many servers, if not as many as the store usually has.
     pub servers: Option<usize>,
-    /// For how long.
+    /// For how long, at the most.
     pub time: Duration,
-    /// Between two submits of a submitter.
-    pub pace: Duration,
+    /// It ends when there was so much of something.
+    pub goal: Option<Goal>,
+    /// How fast faults follow each other.
+    pub tempo: Tempo,
+    /// The work.
+    pub load: Load,
     /// What all decisions of the load follow from.
     pub seed: u64,
     /// Where the history goes.
@@ -58,6 +67,8 @@ pub struct Campaign {
 pub struct Finished {
     /// How it went.
     pub score: Score,
+    /// How much there was of what is its goal.
+    pub reached: Option<u64>,
     /// Faults that could not happen here, and why.
     pub skipped: Vec<(Fault, &'static str)>,
     /// Memory of all servers in KiB and their open files, soon after the start and at the end.
@@ -76,9 +87,9 @@ impl Campaign {
             self.faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
             self.folder.display()
         );
-        let mut store = Store::start(self.kind, &self.folder)?;
+        let mut store = Store::start(self.kind, &self.folder, &self.faults)?;
         let clocks = self.faults.contains(&Fault::Clock) && Fleet::has_clocks();
-        let fleet = Fleet::start(FleetOptions {
+        let mut fleet = Fleet::start(FleetOptions {
             program: self.program.clone(),
             store: store.url(),
             servers: self.servers.unwrap_or_else(|| self.kind.servers()),
@@ -89,26 +100,29 @@ impl Campaign {
         let recorder = Arc::new(Recorder::open(&self.folder, "clients")?);
         recorder.note("configuration", &json!({ "store": self.kind.name(), "seed": self.seed }));
         let servers = fleet.fronts();
-        let options =
-            WorkerOptions { servers: servers.clone(), folder: self.folder.clone(), number: 0, seed: self.seed };
-        let mut clients = Clients::start(&servers, &recorder, self.seed, self.pace)?;
-        let crew = Crew::start(self.launch.clone(), WORKERS, &options)?;
-        thread::sleep(FAULT_EVERY);
+        let (folder, threads) = (self.folder.clone(), self.load.threads);
+        let options = WorkerOptions { servers: servers.clone(), folder, number: 0, seed: self.seed, threads };
+        let mut clients = Clients::start(&servers, &recorder, self.seed, &self.load)?;
+        let crew = Crew::start(self.launch.clone(), self.load.workers, &options)?;
+        thread::sleep(WARM_UP);
         let before = footprint(&fleet);
-        let targets = Targets { fleet: &fleet, crew: &crew, store: &mut store, recorder: &recorder };
+        let tempo = self.tempo;
+        let targets = Targets { fleet: &fleet, crew: &crew, store: &mut store, recorder: &recorder, tempo };
         let skipped = self.hurt(targets, clocks)?;
         clients.finish_submitting();
         let mut caller = Caller::new(&servers, &recorder, 0);
         drain(&mut caller);
         crew.stop();
         clients.stop();
+        let footprint = [before, footprint(&fleet)];
+        let repairs = repairs_after_a_round(&mut fleet)?;
         let history = History::read(&self.folder)?;
         let mut outcome = Outcome::look(&servers, &history, &recorder);
-        outcome.repairs = fleet.metric("flowfabric_repairs_total") + fleet.metric("flowfabric_undecodable_total");
+        outcome.repairs = repairs;
         outcome.write(&self.folder)?;
-        let footprint = [before, footprint(&fleet)];
         println!("{}: load average {}", self.kind.name(), load_average());
-        Ok(Finished { score: check(&history, &outcome), skipped, footprint })
+        let reached = self.goal.map(|goal| goal.counted.in_history(&history));
+        Ok(Finished { score: check(&history, &outcome), reached, skipped, footprint })
     }
 
     fn hurt(&self, mut targets: Targets<'_>, clocks: bool) -> Result<Vec<(Fault, &'static str)>, String> {
@@ -122,14 +136,19 @@ impl Campaign {
             why.is_none()
         });
         let end = Instant::now() + self.time;
+        let mut progress = self.goal.map(|goal| Progress::new(goal, &self.folder));
         let mut turn = 0;
+        let mut enough = false;
         // Every fault strikes, however short the time is.
-        while Instant::now() < end || turn < possible.len() {
+        while (Instant::now() < end && !enough) || turn < possible.len() {
             if let Some(fault) = possible.get(turn % possible.len().max(1)) {
                 strike(*fault, turn / possible.len(), &mut targets)?;
             }
             turn += 1;
-            thread::sleep(FAULT_EVERY);
+            thread::sleep(self.tempo.pause);
+            if let Some(progress) = &mut progress {
+                enough = progress.is_enough()?;
+            }
         }
         Ok(skipped)
     }
@@ -151,11 +170,24 @@ fn drain(caller: &mut Caller) {
     while settled.elapsed() < SETTLED_WITHIN {
         let ceiling = caller.look_json(&format!("/v1/budgets/{}", plan::CEILING)).unwrap_or_default();
         let slots = caller.look_json(&format!("/v1/quotas/{}", plan::SLOTS)).unwrap_or_default();
-        if ceiling["standing"]["tokens"]["reserved"] == 0 && slots["in_use"] == 0 {
+        let race = caller.look_json(&format!("/v1/budgets/{}", plan::RACE)).unwrap_or_default();
+        let reserved = [ceiling, race].iter().any(|budget| budget["standing"]["tokens"]["reserved"] != 0);
+        if !reserved && slots["in_use"] == 0 {
             return;
         }
         thread::sleep(Duration::from_millis(300));
     }
+}
+
+/// What reconcilers repaired, and documents that could not be read. Their usual round takes minutes, longer than a server
+/// lives here, so servers that go round in seconds look at everything in the end.
+fn repairs_after_a_round(fleet: &mut Fleet) -> Result<f64, String> {
+    let repairs =
+        |fleet: &Fleet| fleet.metric("flowfabric_repairs_total") + fleet.metric("flowfabric_undecodable_total");
+    let before = repairs(fleet);
+    fleet.restart_with("FF_RECONCILE_MS", RECONCILE_MS)?;
+    thread::sleep(RECONCILED_WITHIN);
+    Ok(before + repairs(fleet))
 }
 
 /// Memory in KiB and open files of all servers.

@@ -2,19 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::build::build;
+use crate::build::{build, build_planted};
 use crate::campaign::{Campaign, Finished};
 use crate::check::check;
 use crate::crew::Launch;
 use crate::fault::Fault;
 use crate::history::History;
+use crate::nemesis::Tempo;
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::rows;
+use crate::rows::{self, Runner};
 use crate::store::Kind;
+use crate::workload::plan::Load;
 
 /// Runs what the words ask for and prints the score. Fails when something was not as it must be.
 pub fn torture(words: &[&str]) -> ExitCode {
@@ -51,20 +54,29 @@ fn run(options: &Options) -> Result<bool, String> {
         kind,
         faults,
         servers: None,
-        time: options.time(),
-        pace: options.pace,
+        time: Duration::from_secs_f64(options.minutes() * 60.0),
+        goal: None,
+        tempo: Tempo::USUAL,
+        load: Load { pace: options.pace, ..Load::USUAL },
         seed: options.seed,
         folder: folder(&options.out, kind),
         variables: Vec::new(),
     };
     if let Some(peer) = &options.peer {
-        return peer_beside_us(peer, options.minutes);
+        return peer_beside_us(peer, options.minutes());
     }
     if let Some(rows) = &options.rows {
-        let card = rows::run(rows, options.minutes, &campaign);
+        let runner = Runner {
+            campaign: &campaign,
+            planted: &|| options.planted.clone().map_or_else(build_planted, Ok),
+            minutes: options.minutes(),
+            full: options.full,
+            stores: options.stores.as_deref(),
+            controls: options.control,
+        };
+        let about = about(options, &program);
+        let card = rows::run(rows, &runner, |card| card.write(Path::new("bench/results"), &about))?;
         println!("{}", card.page());
-        let path = card.write(Path::new("bench/results"), &about(options, &program))?;
-        println!("written to {}", path.display());
         let (passed, all) = card.passed();
         return Ok(passed == all);
     }
@@ -72,7 +84,7 @@ fn run(options: &Options) -> Result<bool, String> {
         return control(&campaign);
     }
     let mut sound = true;
-    for kind in &options.stores {
+    for kind in options.stores.as_deref().unwrap_or(&Kind::SOUND) {
         let faults = options.faults.clone().unwrap_or_else(|| kind.faults());
         let finished = campaign(*kind, faults).run()?;
         show(*kind, &finished);
@@ -125,7 +137,8 @@ fn about(options: &Options, program: &str) -> Value {
     let build = if optimised { "release build" } else { "debug build" };
     json!({
         "date": said("date", &["+%F"]), "commit": said("git", &["rev-parse", "--short", "HEAD"]), "seed": options.seed,
-        "minutes": options.minutes, "build": build, "valkey": said("valkey-server", &["--version"]),
+        "minutes": options.minutes(), "full": options.full, "build": build,
+        "valkey": said("valkey-server", &["--version"]),
     })
 }
 

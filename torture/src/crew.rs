@@ -53,12 +53,12 @@ impl Crew {
         victim
     }
 
-    /// Stops a worker where it is, and gives its process id to let it go on.
-    pub fn freeze(&self) -> Option<u32> {
-        let victim = self.next_victim();
-        let pid = self.processes.lock().expect("no holder of this lock panics")[victim].as_ref().map(Child::id)?;
-        signal("-STOP", pid);
-        Some(pid)
+    /// Stops a quarter of the workers where they are, and gives their process ids to let them go on.
+    pub fn freeze(&self) -> Vec<u32> {
+        let victims: Vec<usize> = (0..self.members.len().div_ceil(4)).map(|_| self.next_victim()).collect();
+        let processes = self.processes.lock().expect("no holder of this lock panics");
+        let pids = victims.into_iter().filter_map(|victim| processes[victim].as_ref().map(Child::id));
+        pids.inspect(|pid| signal("-STOP", *pid)).collect()
     }
 
     /// Ends all of them in an orderly way: their standard input closes.

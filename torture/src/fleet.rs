@@ -108,6 +108,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// Ends each server in turn and starts it again with a further variable.
+    pub fn restart_with(&mut self, variable: &str, value: &str) -> Result<(), String> {
+        self.options.variables.push((variable.to_owned(), value.to_owned()));
+        (0..self.count()).try_for_each(|server| {
+            self.terminate(server)?;
+            self.restart(server)
+        })
+    }
+
     /// Kills the victim; says which it was and when it was gone.
     pub fn kill(&self) -> (usize, i64) {
         let victim = self.next_victim();

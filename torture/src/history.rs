@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +123,7 @@ pub struct Note {
     pub about: Value,
 }
 
-/// The whole history of a campaign.
+/// The whole history of a campaign, or what was added to it since one last looked.
 #[derive(Debug, Default)]
 pub struct History {
     /// By the time that they began.
@@ -135,19 +135,62 @@ pub struct History {
 impl History {
     /// Reads all files of a folder.
     pub fn read(folder: &Path) -> Result<Self, String> {
-        let mut history = Self::default();
-        for path in files(folder)? {
-            let text = std::fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-            history.add(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let mut follower = Follower::new(folder);
+        let mut history = follower.news()?;
+        for process in follower.processes.into_values() {
+            history.calls.extend(process.open.into_values());
         }
         history.calls.sort_by_key(|call| call.began);
         history.notes.sort_by_key(|note| note.at);
         Ok(history)
     }
+}
 
-    /// Adds the history of one process.
-    fn add(&mut self, text: &str) -> Result<(), String> {
-        let mut open: BTreeMap<u64, Call> = BTreeMap::new();
+/// Reads a history while it is written.
+#[derive(Debug)]
+pub struct Follower {
+    folder: PathBuf,
+    processes: BTreeMap<PathBuf, Process>,
+}
+
+/// The file of one process, as far as it was read.
+#[derive(Debug, Default)]
+struct Process {
+    bytes: u64,
+    /// Calls whose end was not read yet.
+    open: BTreeMap<u64, Call>,
+}
+
+impl Follower {
+    /// Begins with the first line of every file.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), processes: BTreeMap::new() }
+    }
+
+    /// Calls that ended and notes that were made since the last time.
+    pub fn news(&mut self) -> Result<History, String> {
+        let mut news = History::default();
+        for path in files(&self.folder)? {
+            let process = self.processes.entry(path.clone()).or_default();
+            process.read(&path, &mut news).map_err(|why| format!("{}: {why}", path.display()))?;
+        }
+        Ok(news)
+    }
+}
+
+impl Process {
+    fn read(&mut self, path: &Path, news: &mut History) -> Result<(), String> {
+        let mut file = File::open(path).map_err(|why| why.to_string())?;
+        file.seek(SeekFrom::Start(self.bytes)).map_err(|why| why.to_string())?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(|why| why.to_string())?;
+        // A line that is being written is read the next time.
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        self.bytes += text.len() as u64;
+        self.add(std::str::from_utf8(&text).map_err(|why| why.to_string())?, news)
+    }
+
+    fn add(&mut self, text: &str, news: &mut History) -> Result<(), String> {
         for line in text.lines() {
             let mut line: Value = serde_json::from_str(line).map_err(|why| format!("{line}: {why}"))?;
             let at = line["at"].as_i64().unwrap_or_default();
@@ -155,9 +198,9 @@ impl History {
                 let call = line["call"].as_str().unwrap_or_default().to_owned();
                 let (about, answer) = (line["about"].take(), Answer::Unknown);
                 let call = Call { call, about, began: at, ended: i64::MAX, answer, status: 0, shown: Value::Null };
-                open.insert(number, call);
+                self.open.insert(number, call);
             } else if let Some(number) = line["ended"].as_u64() {
-                let mut call = open.remove(&number).ok_or(format!("call {number} ends and never began"))?;
+                let mut call = self.open.remove(&number).ok_or(format!("call {number} ends and never began"))?;
                 call.answer = match line["answer"].as_str() {
                     Some("accepted") => Answer::Accepted,
                     Some("refused") => Answer::Refused,
@@ -167,13 +210,12 @@ impl History {
                 call.ended = if call.answer == Answer::Unknown { i64::MAX } else { at };
                 call.status = line["status"].as_u64().and_then(|status| status.try_into().ok()).unwrap_or(0);
                 call.shown = line["shown"].take();
-                self.calls.push(call);
+                news.calls.push(call);
             } else if let Some(what) = line["note"].as_str() {
                 let what = what.to_owned();
-                self.notes.push(Note { what, at, about: line["about"].take() });
+                news.notes.push(Note { what, at, about: line["about"].take() });
             }
         }
-        self.calls.extend(open.into_values());
         Ok(())
     }
 }
@@ -195,18 +237,45 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 mod tests {
     use super::*;
 
+    const BEGAN: &str = "{\"began\":0,\"at\":5,\"call\":\"submit\",\"about\":{\"key\":\"a\"}}\n\
+                         {\"began\":1,\"at\":6,\"call\":\"submit\",\"about\":{\"key\":\"b\"}}\n";
+    const ENDED: &str = "{\"ended\":1,\"at\":9,\"answer\":\"accepted\",\"status\":201,\"shown\":{\"id\":\"x\"}}\n\
+                         {\"note\":\"fault\",\"at\":7,\"about\":{}}\n";
+
+    /// A folder of its own for a test.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("ff-torture-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
     #[test]
     fn a_call_without_an_end_is_unknown_and_may_take_effect_any_time() {
-        let text = "{\"began\":0,\"at\":5,\"call\":\"submit\",\"about\":{\"key\":\"a\"}}\n\
-                    {\"began\":1,\"at\":6,\"call\":\"submit\",\"about\":{\"key\":\"b\"}}\n\
-                    {\"ended\":1,\"at\":9,\"answer\":\"accepted\",\"status\":201,\"shown\":{\"id\":\"x\"}}\n\
-                    {\"note\":\"fault\",\"at\":7,\"about\":{}}\n";
-        let mut history = History::default();
-        history.add(text).expect("it reads");
-        let [b, a] = &history.calls[..] else { panic!("{history:?}") };
+        let folder = folder("unknown");
+        std::fs::write(folder.join("history-a.jsonl"), format!("{BEGAN}{ENDED}")).expect("it is written");
+        let history = History::read(&folder).expect("it reads");
+        let [a, b] = &history.calls[..] else { panic!("{history:?}") };
         assert_eq!((a.answer, a.ended, a.about("key")), (Answer::Unknown, i64::MAX, "a"));
         assert_eq!((b.answer, b.ended, b.status), (Answer::Accepted, 9, 201));
         assert_eq!(history.notes.len(), 1);
-        assert!(history.add("{\"ended\":7,\"at\":1}").is_err());
+        std::fs::write(folder.join("history-a.jsonl"), "{\"ended\":7,\"at\":1}\n").expect("it is written");
+        assert!(History::read(&folder).is_err());
+        let _ = std::fs::remove_dir_all(folder);
+    }
+
+    #[test]
+    fn a_follower_tells_every_call_once_when_it_has_ended() {
+        let folder = folder("follower");
+        let path = folder.join("history-a.jsonl");
+        let (half, rest) = ENDED.split_at(10);
+        let mut follower = Follower::new(&folder);
+        std::fs::write(&path, format!("{BEGAN}{half}")).expect("it is written");
+        assert!(follower.news().expect("it reads").calls.is_empty());
+        std::fs::write(&path, format!("{BEGAN}{half}{rest}")).expect("it is written");
+        let news = follower.news().expect("it reads");
+        assert_eq!((news.calls.len(), news.notes.len(), news.calls[0].about("key")), (1, 1, "b"));
+        let none = follower.news().expect("it reads");
+        assert!(none.calls.is_empty() && none.notes.is_empty());
+        let _ = std::fs::remove_dir_all(folder);
     }
 }

@@ -9,6 +9,7 @@ pub mod caller;
 pub mod campaign;
 pub mod check;
 mod command;
+pub mod count;
 pub mod crew;
 pub mod fault;
 pub mod fleet;

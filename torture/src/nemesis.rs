@@ -22,6 +22,22 @@ const HOUR_S: i64 = 3_600;
 /// How long a clock stays wrong.
 const WRONG_FOR: Duration = Duration::from_secs(4);
 
+/// How fast faults follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tempo {
+    /// How long what was killed stays dead.
+    pub down: Duration,
+    /// Between two faults.
+    pub pause: Duration,
+}
+
+impl Tempo {
+    /// Everything has settled before the next fault.
+    pub const USUAL: Tempo = Tempo { down: DOWN, pause: Duration::from_secs(3) };
+    /// Kills follow each other as fast as work goes on between them.
+    pub const FAST: Tempo = Tempo { down: Duration::from_millis(300), pause: Duration::from_millis(700) };
+}
+
 /// Everything that can be hurt.
 #[derive(Debug)]
 pub struct Targets<'a> {
@@ -33,6 +49,8 @@ pub struct Targets<'a> {
     pub store: &'a mut Store,
     /// Tells of each fault.
     pub recorder: &'a Recorder,
+    /// How fast.
+    pub tempo: Tempo,
 }
 
 /// Lets something go wrong, and mends it; returns when it is mended.
@@ -45,7 +63,7 @@ pub fn strike(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<()
 }
 
 fn hurt(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<(), String> {
-    let Targets { fleet, crew, store, .. } = targets;
+    let Targets { fleet, crew, store, tempo, .. } = targets;
     let clients = |trouble, all| {
         fleet.disturb(trouble, all);
         thread::sleep(DOWN);
@@ -54,7 +72,7 @@ fn hurt(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<(), Stri
     match fault {
         Fault::ServerKill => {
             let (server, _) = fleet.kill();
-            thread::sleep(DOWN);
+            thread::sleep(tempo.down);
             fleet.restart(server)?;
         }
         Fault::ServerStop => fleet.pause(DOWN),
@@ -66,7 +84,7 @@ fn hurt(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<(), Stri
         }
         Fault::WorkerKill => {
             let worker = crew.kill();
-            thread::sleep(DOWN / 3);
+            thread::sleep(tempo.down / 3);
             crew.restart(worker)?;
         }
         Fault::WorkerStop => {
@@ -95,7 +113,7 @@ fn hurt(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<(), Stri
         Fault::StoreHole => store.disturb(Trouble::BlackHole, DOWN),
         Fault::StoreDelay => store.disturb(Trouble::Delay(SLOW), DOWN),
         Fault::StoreReset => store.disturb(Trouble::CutBeforeReply, DOWN),
-        Fault::StoreKill => store.kill(DOWN),
+        Fault::StoreKill => store.kill(tempo.down),
         Fault::StoreGone => store.kill(GONE),
         Fault::StoreStop => store.freeze(),
         Fault::StoreFull => store.fill()?,

@@ -5,19 +5,29 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::fault::Fault;
 use crate::store::Kind;
+use crate::workload::plan::Load;
+
+/// How long a campaign lasts, unless said otherwise.
+const MINUTES: f64 = 1.0;
+/// How long a campaign that counts lasts at the most, unless said otherwise.
+const MINUTES_MAX: f64 = 60.0;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The stores.
-    pub stores: Vec<Kind>,
+    /// Only these stores.
+    pub stores: Option<Vec<Kind>>,
     /// Only these faults.
     pub faults: Option<Vec<Fault>>,
-    /// How long each campaign lasts.
-    pub minutes: f64,
+    /// How long each campaign lasts; with full counts, at the most.
+    pub minutes: Option<f64>,
+    /// Whether rows go on until they have the counts that the scorecard asks for.
+    pub full: bool,
     /// The command `ff`, if it is not to be built.
     pub program: Option<String>,
-    /// Whether the controls run, which must fail.
+    /// The command `ff` with bugs that can be switched on, if it is not to be built.
+    pub planted: Option<String>,
+    /// Whether only controls run, which must be seen to fail: those of the rows, or stores that forget.
     pub control: bool,
     /// Rows of the scorecard.
     pub rows: Option<Vec<u32>>,
@@ -38,8 +48,12 @@ impl Options {
             Fault::ALL.iter().map(|fault| format!("  {:15} {}", fault.name(), fault.what())).collect();
         format!(
             "usage: cargo xtask torture [--store sqlite,valkey,replicated,async,cluster,postgres] [--faults NAME,NAME] [--minutes N]\n\
-             \x20                          [--rows 1,2,...|all] [--control] [--peer bullmq] [--seed S] [--program FF] [--pace-ms N]\n\
-             \x20      cargo xtask torture check FOLDER    judges the history of a campaign again\n\nfaults:\n{}",
+             \x20                          [--rows 1,2,...|all [--full]] [--control] [--peer bullmq] [--seed S] [--program FF] [--pace-ms N]\n\
+             \x20                          [--planted FF] [--out FOLDER]\n\
+             \x20      cargo xtask torture check FOLDER    judges the history of a campaign again\n\n\
+             --minutes is the length of each campaign (default {MINUTES}). With --full a row goes on until it has the count that the\n\
+             scorecard asks for, at most --minutes (default {MINUTES_MAX}). The card of a day collects the rows of all runs.\n\
+             --control runs stores that forget, or the controls of --rows: planted bugs that a rule must see.\n\nfaults:\n{}",
             faults.join("\n")
         )
     }
@@ -49,30 +63,38 @@ impl Options {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = now.as_secs();
         let mut options = Self {
-            stores: Kind::SOUND.to_vec(),
+            stores: None,
             faults: None,
-            minutes: 1.0,
+            minutes: None,
+            full: false,
             program: None,
+            planted: None,
             control: false,
             rows: None,
             seed,
             peer: None,
-            pace: Duration::from_millis(40),
+            pace: Load::USUAL.pace,
             out: std::env::temp_dir().join(format!("ff-torture-{}", std::process::id())),
         };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
-            if word == "--control" {
-                options.control = true;
+            let flag = match word {
+                "--control" => Some(&mut options.control),
+                "--full" => Some(&mut options.full),
+                _ => None,
+            };
+            if let Some(flag) = flag {
+                *flag = true;
                 continue;
             }
             let value = words.next().copied().ok_or(format!("{word} needs a value"))?;
             let number = || value.parse::<f64>().map_err(|_| format!("{value} is no number"));
             match word {
-                "--store" => options.stores = value.split(',').map(Kind::named).collect::<Result<_, _>>()?,
+                "--store" => options.stores = Some(value.split(',').map(Kind::named).collect::<Result<_, _>>()?),
                 "--faults" => options.faults = Some(value.split(',').map(Fault::named).collect::<Result<_, _>>()?),
-                "--minutes" => options.minutes = number()?,
+                "--minutes" => options.minutes = Some(number()?),
                 "--program" => options.program = Some(value.to_owned()),
+                "--planted" => options.planted = Some(value.to_owned()),
                 "--rows" if value == "all" => options.rows = Some((1..=24).collect()),
                 "--rows" => options.rows = Some(value.split(',').map(row).collect::<Result<_, _>>()?),
                 "--seed" => options.seed = value.parse().map_err(|_| format!("{value} is no seed"))?,
@@ -82,12 +104,15 @@ impl Options {
                 _ => return Err(format!("{word} is no option")),
             }
         }
+        if options.full && options.rows.is_none() {
+            return Err("--full is about --rows".to_owned());
+        }
         Ok(options)
     }
 
-    /// How long each campaign lasts.
-    pub fn time(&self) -> Duration {
-        Duration::from_secs_f64(self.minutes * 60.0)
+    /// How long each campaign lasts, or lasts at the most.
+    pub fn minutes(&self) -> f64 {
+        self.minutes.unwrap_or(if self.full { MINUTES_MAX } else { MINUTES })
     }
 }
 
@@ -102,11 +127,25 @@ mod tests {
     #[test]
     fn words_become_options_and_wrong_ones_are_named() {
         let options = Options::parse(&["--store", "sqlite", "--minutes", "0.5", "--rows", "1,24"]).expect("it reads");
-        assert_eq!((options.stores, options.minutes), (vec![Kind::Sqlite], 0.5));
+        assert_eq!((options.minutes(), &options.stores), (0.5, &Some(vec![Kind::Sqlite])));
         assert_eq!(options.rows, Some(vec![1, 24]));
-        for wrong in [&["--store", "oracle"][..], &["--rows", "25"], &["--faults", "x"], &["--minutes"], &["--x", "1"]]
-        {
+        for wrong in [
+            &["--store", "oracle"][..],
+            &["--rows", "25"],
+            &["--faults", "x"],
+            &["--minutes"],
+            &["--x", "1"],
+            &["--full"],
+        ] {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn minutes_are_a_bound_when_rows_count() {
+        let minutes = |words: &[&str]| Options::parse(words).expect("it reads").minutes();
+        assert_eq!(minutes(&["--rows", "3"]), MINUTES);
+        assert_eq!(minutes(&["--rows", "3", "--full"]), MINUTES_MAX);
+        assert_eq!(minutes(&["--full", "--minutes", "7", "--rows", "3"]), 7.0);
     }
 }

@@ -41,7 +41,7 @@ impl Outcome {
     pub fn look(servers: &[String], history: &History, recorder: &Arc<Recorder>) -> Self {
         let mut caller = Caller::new(servers, recorder, 0);
         let mut outcome = Self::default();
-        for name in [plan::COUNTED, plan::CEILING] {
+        for name in [plan::COUNTED, plan::CEILING, plan::RACE] {
             let budget = caller.look_json(&format!("/v1/budgets/{name}")).unwrap_or_default();
             outcome.budgets.insert(name.to_owned(), budget["standing"]["tokens"].clone());
         }
@@ -114,7 +114,7 @@ impl Outcome {
 }
 
 /// Ids of all executions that a filter finds.
-fn list(caller: &mut Caller, filter: &str) -> Vec<String> {
+pub(crate) fn list(caller: &mut Caller, filter: &str) -> Vec<String> {
     let (mut ids, mut cursor) = (Vec::new(), String::new());
     loop {
         let Some(page) = caller.look_json(&format!("/v1/executions?{filter}&limit=200{cursor}")) else { return ids };
@@ -167,6 +167,8 @@ fn read_one(caller: &mut Caller, id: &str, kind: &str) -> Option<Value> {
     }
     if kind == kind::PLAIN {
         view["steps"] = caller.look_json(&path("steps")).unwrap_or_default()["items"].take();
+    }
+    if [kind::PLAIN, kind::LONG].contains(&kind) {
         let attempts = view["attempt"].as_u64().unwrap_or_default();
         for attempt in 0..=attempts {
             let read = path(&format!("attempts/{attempt}/stream?limit=100"));

@@ -109,8 +109,8 @@ enum Running {
 }
 
 impl Store {
-    /// Starts an empty one.
-    pub fn start(kind: Kind, folder: &Path) -> Result<Self, String> {
+    /// Starts an empty one. Only one that is to be filled is on a small disk.
+    pub fn start(kind: Kind, folder: &Path, faults: &[Fault]) -> Result<Self, String> {
         let synced = ["--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"];
         let running = match kind {
             Kind::Sqlite => {
@@ -118,7 +118,8 @@ impl Store {
                 std::fs::create_dir_all(&folder).map_err(|why| why.to_string())?;
                 let mut mount = Command::new("mount");
                 mount.args(["-t", "tmpfs", "-o", SMALL_DISK, "ff-torture"]).arg(&folder);
-                let mounted = mount.output().is_ok_and(|done| done.status.success());
+                let mounted =
+                    faults.contains(&Fault::StoreFull) && mount.output().is_ok_and(|done| done.status.success());
                 Running::Sqlite { folder, mounted }
             }
             Kind::Valkey => Running::Valkey(valkey::Server::start_with(&synced)),

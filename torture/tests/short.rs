@@ -7,7 +7,9 @@ use std::time::Duration;
 use ff_torture::campaign::Campaign;
 use ff_torture::crew::Launch;
 use ff_torture::fault::Fault;
+use ff_torture::nemesis::Tempo;
 use ff_torture::store::Kind;
+use ff_torture::workload::plan::Load;
 
 /// The campaign starts this program again as its workers, with this test and a word in the environment.
 #[test]
@@ -34,9 +36,11 @@ fn short_campaign(kind: Kind, faults: Vec<Fault>) {
         kind,
         // Every fault strikes once all the same.
         time: Duration::from_secs(1),
+        goal: None,
+        tempo: Tempo::USUAL,
         faults,
         servers: None,
-        pace: Duration::from_millis(120),
+        load: Load { pace: Duration::from_millis(120), ..Load::USUAL },
         seed: 1,
         folder: folder.clone(),
         variables: Vec::new(),

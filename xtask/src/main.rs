@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             eprintln!("       cargo xtask dashboard [test [FILE]] | screenshots");
             eprintln!("       cargo xtask recovery [--store valkey,postgres] [--minutes N]");
             eprintln!(
-                "       cargo xtask torture [--store sqlite,valkey,replicated,cluster,postgres] [--faults NAME,NAME] [--minutes N] [--rows 1,2,..] [--control]"
+                "       cargo xtask torture [--store sqlite,valkey,replicated,cluster,postgres] [--faults NAME,NAME] [--minutes N] [--rows 1,2,.. [--full]] [--control]"
             );
             eprintln!("       cargo xtask kill [TIMES]");
             eprintln!("       cargo xtask redteam [SECONDS]");

@@ -1,5 +1,5 @@
-//! Bugs that can be switched on one by one, to see that the simulator catches each. Without the feature `planted` the
-//! switch is a constant, and the compiler removes the bugs.
+//! Bugs that can be switched on one by one, to see that the simulator and the torture campaigns catch each. Without the
+//! feature `planted` the switch is a constant, and the compiler removes the bugs.
 
 macro_rules! bugs {
     ($( $variant:ident $name:literal $what:literal, )*) => {
@@ -87,7 +87,15 @@ pub const fn planted(_: Bug) -> bool {
 
 #[cfg(feature = "planted")]
 thread_local! {
-    static SELECTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static SELECTED: std::cell::Cell<Option<Bug>> = std::cell::Cell::new(of_process());
+}
+
+/// The bug that all threads of a process begin with. A campaign cannot reach into the servers it starts, so it tells them
+/// in a variable.
+#[cfg(feature = "planted")]
+fn of_process() -> Option<Bug> {
+    let name = std::env::var("FF_PLANTED_BUG").ok()?;
+    Some(*Bug::ALL.iter().find(|bug| bug.as_str() == name).expect("FF_PLANTED_BUG names a planted bug"))
 }
 
 /// Whether a bug is switched on in this thread.

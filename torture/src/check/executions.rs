@@ -20,6 +20,7 @@ pub(super) fn judge(model: &Model<'_>, score: &mut Score) {
     for (key, (at, ids)) in &model.keys {
         score.judge("a key means one execution", *at, ids.len() == 1, || format!("{key}: {ids:?}"));
     }
+    one_effect(model, score);
     for call in model.history.calls.iter().filter(|call| call.accepted()) {
         let there = match call.call.as_str() {
             "submit" => model.outcome.executions.contains_key(text(&call.shown["execution_id"])),
@@ -41,6 +42,28 @@ pub(super) fn judge(model: &Model<'_>, score: &mut Score) {
             steps(id, run, view, score);
             frames(id, run, view, score);
         }
+    }
+}
+
+/// Every submit is repeated until it is acknowledged. So work that a worker was given and no submit was told of is a second
+/// effect of one, if all of them were acknowledged in the end.
+fn one_effect(model: &Model<'_>, score: &mut Score) {
+    let calls = || model.history.calls.iter().filter(|call| call.call == "submit" || call.call == "flow");
+    if calls().any(|call| !model.keys.contains_key(call.about("key"))) {
+        return;
+    }
+    let mut told: BTreeSet<&str> = model.outcome.runs.keys().map(String::as_str).collect();
+    for call in calls().filter(|call| call.accepted()) {
+        told.extend(call.shown["execution_id"].as_str());
+        told.extend(
+            call.shown["executions"].as_object().into_iter().flat_map(|all| all.values()).filter_map(Value::as_str),
+        );
+    }
+    for (id, run) in &model.runs {
+        let Some(lease) = run.leases.first() else { continue };
+        score.judge("a repeated submit has one effect", lease.claim.began, told.contains(id), || {
+            format!("{id} ({}) was given to a worker, and no submit was told of it", run.kind)
+        });
     }
 }
 

@@ -6,7 +6,7 @@ mod leases;
 mod model;
 mod sharing;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::history::History;
 use crate::outcome::Outcome;

@@ -1,10 +1,11 @@
 //! What many executions have in common: budgets, quotas, signals, graphs, instants.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::model::Model;
+use crate::history::Call;
 use crate::score::Score;
 use crate::workload::plan::{self, LEASE_TTL_MS, STORE_LEAP_MS, kind};
 
@@ -39,19 +40,21 @@ fn ceiling(model: &Model<'_>, score: &mut Score) {
     let taken = |standing: &Value| {
         number(&standing["used"]) - standing["overrun"].as_i64().unwrap_or(0) + number(&standing["reserved"])
     };
-    for note in model.history.notes.iter().filter(|note| note.what == "ceiling") {
-        let taken = taken(&note.about);
-        score.judge("the ceiling holds", note.at, taken <= plan::CEILING_TOKENS, || {
-            format!("{taken} of {}", plan::CEILING_TOKENS)
-        });
+    for (name, most) in [(plan::CEILING, plan::CEILING_TOKENS), (plan::RACE, plan::RACE_TOKENS)] {
+        for note in model.history.notes.iter().filter(|note| note.what == name) {
+            let taken = taken(&note.about);
+            score.judge("the ceiling holds", note.at, taken <= most, || format!("{taken} of {most} in {name}"));
+        }
+        let standing = &model.outcome.budgets[name];
+        let at_end = taken(standing);
+        score.judge("the ceiling holds", 0, at_end <= most, || format!("{at_end} at the end in {name}"));
+        let reserved = number(&standing["reserved"]);
+        score.judge("no reservation is left", 0, reserved == 0, || format!("{reserved} of {name} at the end"));
     }
     let standing = &model.outcome.budgets[plan::CEILING];
-    let at_end = taken(standing);
-    score.judge("the ceiling holds", 0, at_end <= plan::CEILING_TOKENS, || format!("{at_end} at the end"));
-    let reserved = number(&standing["reserved"]);
-    score.judge("no reservation is left", 0, reserved == 0, || format!("{reserved} are reserved at the end"));
     let identities = |call: &str, only_accepted: bool| {
-        let calls = model.history.calls.iter().filter(|one| one.call == call && (!only_accepted || one.accepted()));
+        let calls = model.history.calls.iter().filter(|one| one.call == call && one.about("budget") != plan::RACE);
+        let calls = calls.filter(|one| !only_accepted || one.accepted());
         calls.map(|one| (one.about("id"), one.about("key"))).collect::<BTreeSet<_>>().len()
     };
     let each = usize::try_from(plan::CALL_TOKENS).unwrap_or_default();
@@ -94,12 +97,23 @@ fn slots(model: &Model<'_>, score: &mut Score) {
 
 /// More starts than the quota says that surely lie in one window.
 fn rate(model: &Model<'_>, score: &mut Score) {
-    let rated = model.runs.values().filter(|run| run.kind == kind::RATED).flat_map(|run| &run.leases);
-    let mut starts: Vec<(i64, i64)> = rated
-        .filter(|lease| lease.task["claim_kind"] == "initial")
-        .map(|lease| (lease.claim.began, lease.claim.ended))
+    let submits = model.history.calls.iter().filter(|call| call.call == "submit" && call.accepted());
+    let quotas: BTreeMap<&str, &str> = submits
+        .filter_map(|call| Some((call.shown["execution_id"].as_str()?, call.about["quota_policy_id"].as_str()?)))
         .collect();
-    starts.sort_unstable();
+    let mut starts: BTreeMap<&str, Vec<(i64, i64)>> = BTreeMap::new();
+    for (id, run) in model.runs.iter().filter(|(_, run)| run.kind == kind::RATED) {
+        let first = run.leases.iter().filter(|lease| lease.task["claim_kind"] == "initial");
+        let first = first.map(|lease| (lease.claim.began, lease.claim.ended));
+        starts.entry(quotas.get(id).copied().unwrap_or_default()).or_default().extend(first);
+    }
+    for mut starts in starts.into_values() {
+        starts.sort_unstable();
+        windows(&starts, score);
+    }
+}
+
+fn windows(starts: &[(i64, i64)], score: &mut Score) {
     let most = usize::try_from(plan::RATE_MAX).unwrap_or_default();
     for window in starts.windows(most + 1) {
         let last = window.iter().map(|(_, ended)| *ended).max().unwrap_or_default();
@@ -114,12 +128,14 @@ fn signals(model: &Model<'_>, score: &mut Score) {
     for call in model.history.calls.iter().filter(|call| call.call == "forged") {
         score.judge("a forged token is refused", call.began, !call.accepted(), || call.about("id").to_owned());
     }
-    let sent: BTreeSet<&str> =
-        model.history.calls.iter().filter(|call| call.call == "signal").map(|call| call.about("id")).collect();
-    for id in sent {
-        let answers = model.history.calls.iter().filter(|call| call.call == "signal" && call.about("id") == id);
+    let mut sent: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
+    for call in model.history.calls.iter().filter(|call| call.call == "signal") {
+        sent.entry(call.about("id")).or_default().push(call);
+    }
+    for (id, answers) in sent {
         let mut at = 0;
         let ids: BTreeSet<&str> = answers
+            .into_iter()
             .filter(|call| call.accepted())
             .filter_map(|call| {
                 at = call.ended;

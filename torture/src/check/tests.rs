@@ -106,6 +106,7 @@ fn sound() -> (History, Outcome) {
     outcome.runs = [("r1".to_owned(), T), ("r2".to_owned(), T + plan::SCHEDULE_EVERY_MS)].into();
     outcome.budgets.insert(plan::COUNTED.into(), json!({ "used": 1, "reserved": 0, "overrun": 0 }));
     outcome.budgets.insert(plan::CEILING.into(), json!({ "used": 3, "reserved": 0, "overrun": 0 }));
+    outcome.budgets.insert(plan::RACE.into(), json!({ "used": 0, "reserved": 0, "overrun": 0 }));
     (History { calls, notes }, outcome)
 }
 
@@ -135,6 +136,13 @@ const DOCTORED: &[Doctored] = &[
     ("what was acknowledged is there", |_, outcome| drop(outcome.executions.remove("a"))),
     ("a key means one execution", |history, _| {
         history.calls.push(submitted("a", kind::PLAIN, "b", json!({})));
+    }),
+    // The answer was lost and the key forgotten: the repetition made another execution, and workers had both.
+    ("a repeated submit has one effect", |history, _| {
+        let mut lost = submitted("b", kind::DELAYED, "b", json!({}));
+        (lost.answer, lost.ended, lost.shown) = (Answer::Unknown, i64::MAX, Value::Null);
+        history.calls.push(lost);
+        history.calls.push(claim(300, task("b-again", kind::DELAYED, 1, "initial")));
     }),
     ("no call ends in an internal error", |history, _| history.calls[2].status = 500),
     ("nothing is stuck", |_, outcome| {
@@ -180,6 +188,13 @@ const DOCTORED: &[Doctored] = &[
     ("the ceiling holds", |history, _| {
         let about = json!({ "used": plan::CEILING_TOKENS, "reserved": 3, "overrun": 0 });
         history.notes.push(Note { what: "ceiling".to_owned(), at: T + 60, about });
+    }),
+    ("the ceiling holds", |history, _| {
+        let about = json!({ "used": 0, "reserved": plan::RACE_TOKENS + 1, "overrun": 0 });
+        history.notes.push(Note { what: plan::RACE.to_owned(), at: T + 60, about });
+    }),
+    ("no reservation is left", |_, outcome| {
+        outcome.budgets.get_mut(plan::RACE).expect("it is there")["reserved"] = json!(3);
     }),
     ("no reservation is left", |_, outcome| {
         outcome.budgets.get_mut(plan::CEILING).expect("it is there")["reserved"] = json!(3);
@@ -229,6 +244,11 @@ const DOCTORED: &[Doctored] = &[
     ("indexes agree with documents", |_, outcome| outcome.repairs = 1.0),
     ("work was done", |history, _| history.calls.retain(|call| call.call != "complete")),
 ];
+
+/// Every rule by name.
+pub(crate) fn rules() -> Vec<&'static str> {
+    DOCTORED.iter().map(|(rule, _)| *rule).collect()
+}
 
 #[test]
 fn every_rule_sees_the_history_that_breaks_it() {

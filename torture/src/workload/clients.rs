@@ -1,7 +1,7 @@
 //! The clients: submitters that insist until they know what became of each call, and whoever made the budgets, quotas and
 //! the schedule before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::plan::{self, kind};
+use super::plan::{self, Load, kind};
 use super::signals;
 use crate::caller::{Caller, Request};
 use crate::history::Recorder;
 use crate::instant::now_ms;
+use crate::outcome::open_executions;
 use crate::random::Random;
 
 const SUBMITTERS: usize = 3;
+/// Between two looks of the watcher.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// A delay ends up to this much later.
 const DELAY_MAX_MS: u64 = 3_000;
 
@@ -30,25 +33,29 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Makes the budgets, the quotas and the schedule, and begins. Each submitter submits so often, if no fault keeps it.
-    pub fn start(servers: &[String], recorder: &Arc<Recorder>, seed: u64, pace: Duration) -> Result<Self, String> {
+    /// Makes the budgets, the quotas and the schedule, and begins.
+    pub fn start(servers: &[String], recorder: &Arc<Recorder>, seed: u64, load: &Load) -> Result<Self, String> {
         prepare(&mut Caller::new(servers, recorder, 0))?;
         let (stop_submitting, stop): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (sender, receiver) = channel();
         let waiting = Arc::new(Mutex::new(receiver));
+        let open: Arc<AtomicU64> = Arc::default();
         let submitters = (0..SUBMITTERS).map(|number| {
             let mut submitter = Submitter {
                 caller: Caller::new(servers, recorder, number),
                 random: Random::new(seed, number as u64),
                 number,
                 turn: 0,
+                focus: load.focus,
                 waiting: sender.clone(),
             };
-            let stop = stop_submitting.clone();
+            let (stop, open, load) = (stop_submitting.clone(), open.clone(), *load);
             thread::spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    submitter.turn();
-                    thread::sleep(pace);
+                    if open.load(Ordering::SeqCst) < load.open_max {
+                        submitter.turn();
+                    }
+                    thread::sleep(load.pace);
                 }
             })
         });
@@ -61,7 +68,15 @@ impl Clients {
         }
         let mut watcher = Caller::new(servers, recorder, 1);
         let (recorder, stopped) = (recorder.clone(), stop.clone());
-        others.push(thread::spawn(move || watch(&mut watcher, &recorder, &stopped)));
+        others.push(thread::spawn(move || {
+            while !stopped.load(Ordering::SeqCst) {
+                watch(&mut watcher, &recorder);
+                if let Some(count) = open_executions(&mut watcher) {
+                    open.store(count, Ordering::SeqCst);
+                }
+                thread::sleep(LOOK_AGAIN);
+            }
+        }));
         Ok(Self { stop_submitting, stop, submitters, others })
     }
 
@@ -96,15 +111,27 @@ fn prepare(caller: &mut Caller) -> Result<(), String> {
     for (name, hard) in [(plan::COUNTED, 0), (plan::CEILING, plan::CEILING_TOKENS)] {
         make("budget", "/v1/budgets", json!({ "name": name, "dimensions": { "tokens": { "hard": hard } } }))?;
     }
+    let race = json!({ "tokens": { "hard": plan::RACE_TOKENS } });
+    make(
+        "budget",
+        "/v1/budgets",
+        json!({ "name": plan::RACE, "dimensions": race, "rolling_ms": plan::RACE_WINDOW_MS }),
+    )?;
     make("quota", "/v1/quotas", json!({ "name": plan::SLOTS, "max_concurrent": plan::SLOTS_MAX }))?;
-    let rate = json!({ "name": plan::RATE, "window_seconds": plan::RATE_WINDOW_S, "max_requests": plan::RATE_MAX });
-    make("quota", "/v1/quotas", rate)?;
+    for name in (0..plan::RATES).map(rate) {
+        let quota = json!({ "name": name, "window_seconds": plan::RATE_WINDOW_S, "max_requests": plan::RATE_MAX });
+        make("quota", "/v1/quotas", quota)?;
+    }
     let schedule = json!({
         "name": plan::SCHEDULE, "spec": { "every_ms": plan::SCHEDULE_EVERY_MS }, "overlap": "allow",
         "catch_up": { "all": { "max": 1_000 } },
         "template": { "execution": { "kind": kind::SCHEDULED, "lane": plan::LANE, "policy": policy() } },
     });
     make("schedule", "/v1/schedules", schedule)
+}
+
+fn rate(number: u64) -> String {
+    format!("{}-{number}", plan::RATE)
 }
 
 /// Attempts are lost all the time here, and retries come soon.
@@ -118,6 +145,7 @@ struct Submitter {
     random: Random,
     number: usize,
     turn: u64,
+    focus: Option<&'static str>,
     /// Executions that wait for a signal.
     waiting: Sender<String>,
 }
@@ -126,31 +154,54 @@ impl Submitter {
     fn turn(&mut self) {
         let key = format!("{}-{}", self.number, self.turn);
         self.turn += 1;
-        match self.random.below(100) {
-            0..50 => self.submit(&key, kind::PLAIN, json!({ "budget_ids": [plan::COUNTED, plan::CEILING] })),
-            50..53 => self.submit(&key, kind::LONG, json!({})),
-            53..70 => {
-                if let Some(id) = self.submit(&key, kind::WAITS, json!({})) {
-                    // The signallers live longer than the submitters.
-                    let _ = self.waiting.send(id);
-                }
-                None
+        let kind = self.kind();
+        let more = match kind {
+            kind::PLAIN => json!({ "budget_ids": [plan::COUNTED, plan::CEILING] }),
+            kind::RACES => json!({ "budget_ids": [plan::RACE] }),
+            kind::SLOTTED => json!({ "quota_policy_id": plan::SLOTS }),
+            kind::RATED => {
+                let quotas = if self.focus == Some(kind::RATED) { plan::RATES } else { 1 };
+                json!({ "quota_policy_id": rate(self.random.below(quotas)) })
             }
-            70..78 => self.graph(&key),
-            78..88 => self.submit(&key, kind::SLOTTED, json!({ "quota_policy_id": plan::SLOTS })),
-            88..92 => self.submit(&key, kind::RATED, json!({ "quota_policy_id": plan::RATE })),
-            _ => {
+            kind::DELAYED => {
                 let delay = i64::try_from(self.random.below(DELAY_MAX_MS)).unwrap_or_default();
-                self.submit(&key, kind::DELAYED, json!({ "delay_until": now_ms() + delay }))
+                json!({ "delay_until": now_ms() + delay })
             }
+            kind::MEMBER => return self.graph(&key),
+            _ => json!({}),
         };
+        let id = self.submit(&key, kind, more);
+        if let Some(id) = id.filter(|_| kind == kind::WAITS) {
+            // The signallers live longer than the submitters.
+            let _ = self.waiting.send(id);
+        }
+    }
+
+    /// The kind of the next submit; a member stands for a whole graph.
+    fn kind(&mut self) -> &'static str {
+        if let Some(focus) = self.focus
+            && self.random.percent(90)
+        {
+            return focus;
+        }
+        match self.random.below(100) {
+            0..49 => kind::PLAIN,
+            49 => kind::RACES,
+            50..53 => kind::LONG,
+            53..70 => kind::WAITS,
+            70..78 => kind::MEMBER,
+            78..88 => kind::SLOTTED,
+            88..92 => kind::RATED,
+            _ => kind::DELAYED,
+        }
     }
 
     fn submit(&mut self, key: &str, kind: &str, more: Value) -> Option<String> {
         let mut body = json!({ "kind": kind, "lane": plan::LANE, "idempotency_key": key, "policy": policy() });
         let mut about = json!({ "key": key, "kind": kind });
         if let (Some(body), Some(about), Value::Object(more)) = (body.as_object_mut(), about.as_object_mut(), more) {
-            about.extend(more.get("delay_until").map(|until| ("delay_until".to_owned(), until.clone())));
+            let told = ["delay_until", "quota_policy_id"].into_iter();
+            about.extend(told.filter_map(|name| Some((name.to_owned(), more.get(name)?.clone()))));
             body.extend(more);
         }
         let request = Request { call: "submit", path: "/v1/executions".to_owned(), body, about };
@@ -159,7 +210,7 @@ impl Submitter {
     }
 
     /// A random graph of three to six members.
-    fn graph(&mut self, key: &str) -> Option<String> {
+    fn graph(&mut self, key: &str) {
         let size = 3 + self.random.below(4);
         let name = |number: u64| format!("n{number}");
         let nodes: Vec<Value> = (0..size)
@@ -180,19 +231,17 @@ impl Submitter {
         let about = json!({ "key": key, "edges": edges });
         let body = json!({ "kind": "graph", "nodes": nodes, "edges": edges, "idempotency_key": key });
         self.caller.insist(&Request { call: "flow", path: "/v1/flows".to_owned(), body, about });
-        None
     }
 }
 
 /// Looks at budgets and quotas while they are used.
-fn watch(caller: &mut Caller, recorder: &Recorder, stop: &AtomicBool) {
-    while !stop.load(Ordering::SeqCst) {
-        if let Some(budget) = caller.look_json(&format!("/v1/budgets/{}", plan::CEILING)) {
-            recorder.note("ceiling", &budget["standing"]["tokens"]);
+fn watch(caller: &mut Caller, recorder: &Recorder) {
+    for name in [plan::CEILING, plan::RACE] {
+        if let Some(budget) = caller.look_json(&format!("/v1/budgets/{name}")) {
+            recorder.note(name, &budget["standing"]["tokens"]);
         }
-        if let Some(quota) = caller.look_json(&format!("/v1/quotas/{}", plan::SLOTS)) {
-            recorder.note("slots", &json!({ "in_use": quota["in_use"] }));
-        }
-        thread::sleep(Duration::from_millis(250));
+    }
+    if let Some(quota) = caller.look_json(&format!("/v1/quotas/{}", plan::SLOTS)) {
+        recorder.note("slots", &json!({ "in_use": quota["in_use"] }));
     }
 }

@@ -1,5 +1,31 @@
 //! What is submitted, and the numbers that the checker holds it against.
 
+use std::time::Duration;
+
+/// How much work there is, of what kind, and how many hands do it.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Between two submits of a submitter.
+    pub pace: Duration,
+    /// Nine of ten submits are of this kind; without one, every kind has its share.
+    pub focus: Option<&'static str>,
+    /// Worker processes.
+    pub workers: usize,
+    /// Tasks that each of them works on at once.
+    pub threads: usize,
+    /// Submitters wait while more executions than this are open, so that work is not old when it is claimed, whatever the
+    /// machine can do.
+    pub open_max: u64,
+}
+
+impl Load {
+    /// A load that leaves the machine some room.
+    pub const USUAL: Load =
+        Load { pace: Duration::from_millis(40), focus: None, workers: 4, threads: 3, open_max: 400 };
+    /// As much work as gets done: submitters wait for nothing but a queue that is too long.
+    pub const FULL: Load = Load { pace: Duration::from_millis(2), focus: None, workers: 8, threads: 3, open_max: 200 };
+}
+
 /// The budget whose usage is counted, and the one whose ceiling must hold.
 pub const COUNTED: &str = "counted";
 /// The budget that is reserved from.
@@ -10,12 +36,25 @@ pub const CEILING_TOKENS: i64 = 2_000;
 /// What each attempt reserves.
 pub const CALL_TOKENS: i64 = 3;
 
+/// A budget that many reserve from at once, and spend nothing of. What a killed worker had reserved counts as spent, and
+/// leaves the rolling window after a while.
+pub const RACE: &str = "race";
+/// The amount that may be reserved; no multiple of an amount, as above.
+pub const RACE_TOKENS: i64 = 91;
+/// How long spent amounts count.
+pub const RACE_WINDOW_MS: i64 = 5_000;
+/// How often an attempt reserves and settles.
+pub const RACE_ROUNDS: u64 = 10;
+
 /// The quota of so many at once.
 pub const SLOTS: &str = "slots";
 /// How many.
 pub const SLOTS_MAX: i64 = 3;
-/// The quota of so many in a window.
+/// The first part of the names of quotas of so many in a window. A load without a focus uses the first of them, so that
+/// it is always full.
 pub const RATE: &str = "rate";
+/// How many such quotas there are.
+pub const RATES: u64 = 30;
 /// How many start in a window.
 pub const RATE_MAX: i64 = 10;
 /// How long the window is.
@@ -44,9 +83,11 @@ pub mod kind {
     pub const WAITS: &str = "waits";
     /// A member of a graph.
     pub const MEMBER: &str = "member";
+    /// Reserves and settles in turn, many at once, under one ceiling.
+    pub const RACES: &str = "races";
     /// Under the quota of so many at once.
     pub const SLOTTED: &str = "slotted";
-    /// Under the quota of so many in a window.
+    /// Under a quota of so many in a window.
     pub const RATED: &str = "rated";
     /// Not before an instant.
     pub const DELAYED: &str = "delayed";

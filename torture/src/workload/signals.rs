@@ -14,7 +14,7 @@ use crate::caller::{Caller, Request};
 /// Between two looks at what waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How often each signal is sent.
-const REPEATS: usize = 3;
+const REPEATS: usize = 5;
 
 /// Sends every execution its signal once it waits, until told to stop.
 pub(super) fn deliver(caller: &mut Caller, incoming: &Mutex<Receiver<String>>, stop: &AtomicBool) {

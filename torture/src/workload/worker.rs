@@ -17,8 +17,6 @@ use crate::random::Random;
 
 /// Where a worker process finds what it is told.
 const VARIABLE: &str = "FF_TORTURE_WORKER";
-/// Tasks that one process works on at once.
-const THREADS: usize = 3;
 /// Between two tries to claim.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Between two renewals of a long task.
@@ -37,13 +35,16 @@ pub struct WorkerOptions {
     pub number: usize,
     /// The seed of its decisions.
     pub seed: u64,
+    /// Tasks that it works on at once.
+    pub threads: usize,
 }
 
 impl WorkerOptions {
     /// The variable that tells a process of the same program to be this worker.
     pub fn variable(&self) -> (&'static str, String) {
         let told = json!({
-            "servers": self.servers, "folder": self.folder, "number": self.number, "seed": self.seed
+            "servers": self.servers, "folder": self.folder, "number": self.number, "seed": self.seed,
+            "threads": self.threads,
         });
         (VARIABLE, told.to_string())
     }
@@ -56,6 +57,7 @@ impl WorkerOptions {
             folder: told["folder"].as_str()?.into(),
             number: told["number"].as_u64()?.try_into().ok()?,
             seed: told["seed"].as_u64()?,
+            threads: told["threads"].as_u64()?.try_into().ok()?,
         })
     }
 }
@@ -65,8 +67,8 @@ pub fn work_if_asked() -> bool {
     let Some(options) = WorkerOptions::told() else { return false };
     let recorder = Recorder::open(&options.folder, &format!("worker-{}", options.number));
     let recorder = Arc::new(recorder.expect("the campaign made the folder"));
-    for thread in 0..THREADS {
-        let number = options.number * THREADS + thread;
+    for thread in 0..options.threads {
+        let number = options.number * options.threads + thread;
         let mut worker = Worker {
             caller: Caller::new(&options.servers, &recorder, number),
             // A worker that was started again goes other ways than before.
@@ -151,6 +153,7 @@ impl Worker {
         match task.kind.as_str() {
             kind::WAITS if !task.resumed => return self.suspend(task),
             kind::PLAIN => self.spend_and_write(task)?,
+            kind::RACES => self.race(task)?,
             kind::LONG => self.take_long(task)?,
             kind::MEMBER | kind::SLOTTED => thread::sleep(Duration::from_millis(self.random.below(40))),
             _ => {}
@@ -187,17 +190,36 @@ impl Worker {
         let entry = json!({ "name": name, "state": "completed", "result": task.epoch });
         let steps = json!({ "first_number": task.next_step, "entries": [entry] });
         self.holding(&task.request("step", "steps", steps, json!({ "name": name })))?;
-        for number in 0..1 + self.random.below(3) {
-            let text = format!("{}-{}-{number}", task.epoch, task.attempt);
-            let sequence = task.next_frame + number;
-            let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": text }] });
-            let about = json!({ "attempt": task.attempt, "sequence": sequence, "text": text });
-            self.holding(&task.request("frame", "frames", frames, about))?;
+        (0..1 + self.random.below(3)).try_for_each(|number| self.write_frame(task, number))
+    }
+
+    fn write_frame(&mut self, task: &Task, number: u64) -> Option<()> {
+        let text = format!("{}-{}-{number}", task.epoch, task.attempt);
+        let sequence = task.next_frame + number;
+        let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": text }] });
+        let about = json!({ "attempt": task.attempt, "sequence": sequence, "text": text });
+        self.holding(&task.request("frame", "frames", frames, about)).map(drop)
+    }
+
+    /// Reserves and settles several times. A reservation that is refused is not waited for.
+    fn race(&mut self, task: &Task) -> Option<()> {
+        for round in 0..plan::RACE_ROUNDS {
+            let key = format!("race-{}-{round}", task.epoch);
+            let about = || json!({ "key": key, "budget": plan::RACE });
+            let amounts = json!({ "tokens": plan::CALL_TOKENS });
+            let reserve = json!({ "key": key, "amounts": amounts, "budget": plan::RACE, "ttl_ms": 5_000 });
+            let held = self.holding(&task.request("reserve", "spend/reserve", reserve, about()))?;
+            if held["outcome"] == "reserved" {
+                let settle = json!({ "key": key, "actual": { "tokens": 0 } });
+                self.holding(&task.request("settle", "spend/settle", settle, about()))?;
+            }
         }
         Some(())
     }
 
     fn take_long(&mut self, task: &Task) -> Option<()> {
+        // Work that loses one lease after another without a sign of life waits longer and longer for the next.
+        self.write_frame(task, 0)?;
         let began = Instant::now();
         while began.elapsed() < LONG {
             thread::sleep(RENEW_EVERY);
@@ -210,10 +232,33 @@ impl Worker {
             };
             let renewed = self.caller.insist(&request)?;
             if renewed.body["results"][0]["outcome"] == "lost" {
+                self.go_on_regardless(task);
                 return None;
             }
         }
         Some(())
+    }
+
+    /// A holder that was told that it holds no more tries everything else, as one that does not listen.
+    fn go_on_regardless(&mut self, task: &Task) {
+        let again = || json!({ "again": true });
+        // After the frame with which it began.
+        let sequence = task.next_frame + 1;
+        let frames = json!({ "first_sequence": sequence, "frames": [{ "type": "text", "payload": "late" }] });
+        let about = json!({ "again": true, "attempt": task.attempt, "sequence": sequence, "text": "late" });
+        let wait = json!({
+            "condition": { "any": [{ "name": "go" }] }, "reason": "signal", "timeout_ms": 3_600_000,
+            "idempotency_key": format!("wait-{}", task.epoch),
+        });
+        let fail = json!({ "reason": "late", "category": "torture" });
+        for request in [
+            task.request("frame", "frames", frames, about),
+            task.request("suspend", "suspend", wait, again()),
+            task.request("fail", "fail", fail, again()),
+            task.request("complete", "complete", json!({ "result": task.epoch }), again()),
+        ] {
+            self.caller.insist(&request);
+        }
     }
 
     fn suspend(&mut self, task: &Task) -> Option<()> {

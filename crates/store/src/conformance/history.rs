@@ -1,7 +1,10 @@
 //! One random history on the store and on the store in memory: every outcome and everything stored must agree.
+//!
+//! `FF_TEST_HISTORY_OPERATIONS=1000000` makes it as long as the scorecard asks for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ff_core::{IndexName, Key};
@@ -12,7 +15,21 @@ use crate::{
     Answers, Batch, BlobChange, Fence, Guard, LogStart, Outcome, Query, Scan, Store, StoredDocument, Trim, Version,
 };
 
-const CALLS: u32 = 150;
+/// Questions and batches whose answers are compared.
+const OPERATIONS_DEFAULT: u32 = 3_000;
+/// What one of them takes at the most, on a machine that does other things beside.
+const OPERATION_MAX: Duration = Duration::from_millis(5);
+
+/// How long the history is.
+fn operations() -> u32 {
+    let wanted = std::env::var("FF_TEST_HISTORY_OPERATIONS").ok();
+    wanted.map_or(OPERATIONS_DEFAULT, |text| text.parse().expect("FF_TEST_HISTORY_OPERATIONS is a number"))
+}
+
+/// A history that is longer than usual may take longer than a case usually may.
+pub(super) fn time_max() -> Duration {
+    OPERATION_MAX * operations()
+}
 
 /// A small generator of numbers, so that a seed replays a history.
 struct Dice(u64);
@@ -182,14 +199,16 @@ pub(super) async fn a_random_history_ends_as_in_memory(context: Context) {
         Arc::new(move || clock.load(Ordering::SeqCst))
     });
     let mut former = vec![command()];
-    let mut applied = 0;
-    for call in 0..CALLS {
+    let (wanted, mut operations, mut call, mut applied) = (operations(), 0, 0, 0);
+    while operations < wanted {
+        call += 1;
         let queries = names.queries(&mut dice, context.prefix());
         let found = context.store.read(context.partition, queries.clone()).await.expect("the store reads");
         clock.fetch_max(found.at, Ordering::SeqCst);
         let expected = model.read(context.partition, queries.clone()).await.expect("memory reads");
         for ((query, found), expected) in queries.iter().zip(&found.answers).zip(&expected.answers) {
             assert_eq!(found, expected, "seed {seed}, call {call}: {query:?}");
+            operations += 1;
         }
         let present = Present::of(&found, &names);
         let count = 1 + dice.roll(3);
@@ -204,7 +223,9 @@ pub(super) async fn a_random_history_ends_as_in_memory(context: Context) {
             let expected =
                 model.commit(context.partition, [batch.clone()].into()).await.expect("memory commits").remove(0);
             assert_eq!(outcome, expected, "seed {seed}, call {call}: {batch:?}");
+            operations += 1;
         }
     }
-    assert!(applied > CALLS / 4, "only {applied} batches were applied, the history proves little");
+    println!("{operations} operations in {call} calls, {applied} batches applied");
+    assert!(applied > call / 4, "only {applied} batches were applied, the history proves little");
 }

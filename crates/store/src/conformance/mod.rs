@@ -77,8 +77,9 @@ pub fn run<S: Into<Subject>>(name: &str, open: impl Future<Output = S>) {
     runtime.expect("a runtime for the case").block_on(async {
         let subject: Subject = open.await.into();
         let context = Context::new(Arc::clone(&subject.store));
-        let ended = tokio::time::timeout(CASE_TIMEOUT, (case.run)(context)).await;
-        assert!(ended.is_ok(), "{name} did not end within {CASE_TIMEOUT:?}");
+        let time_max = CASE_TIMEOUT.max(history::time_max());
+        let ended = tokio::time::timeout(time_max, (case.run)(context)).await;
+        assert!(ended.is_ok(), "{name} did not end within {time_max:?}");
     });
 }
 
