@@ -132,8 +132,10 @@ async fn a_wait_for_a_change_sees_a_claim_and_a_new_priority_too() {
         let (waited, ()) = tokio::join!(h.must::<WaitExecution>(wait), async {
             h.pass(100).await;
             match change {
-                "claim" => drop(h.claim().await.unwrap()),
-                _ => drop(h.must::<ChangePriority>(json!({ "execution_id": id, "priority": 7 })).await),
+                "claim" => assert!(h.claim().await.is_some()),
+                _ => {
+                    assert_eq!(h.must::<ChangePriority>(json!({ "execution_id": id, "priority": 7 })).await.priority, 7)
+                }
             }
         });
         assert!(waited.execution.updated_at > known && !waited.terminal, "{change}");

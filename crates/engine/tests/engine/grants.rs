@@ -89,7 +89,7 @@ async fn a_worker_that_uses_its_grants_at_the_same_time_gets_as_many_leases_as_i
     }
     let calls = granted.iter().map(|granted| h.call::<ClaimFromGrant>(take("w-1", granted)));
     let answers = futures_util::future::join_all(calls).await;
-    let refused: Vec<Code> = answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.code.clone())).collect();
+    let refused: Vec<Code> = answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.code)).collect();
     assert_eq!(refused, [Code::WorkerAtCapacity, Code::WorkerAtCapacity, Code::WorkerAtCapacity]);
     let running = answers.iter().find_map(|answer| answer.as_ref().ok()).unwrap().task.clone();
     h.must::<Complete>(json!({ "execution_id": running.execution_id, "fence": running.fence })).await;
