@@ -5,7 +5,8 @@ use ff_core::execution::{Execution, Hold, ResumedBy};
 use ff_core::lease::{AttemptKind, ClaimKind, LeaseEnd, LeaseFence};
 use ff_core::subscription::WEBHOOK_KIND;
 use ff_core::{
-    AttemptIndex, AttemptState, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, SingleUse, TerminalOutcome,
+    AttemptIndex, AttemptState, BlockingReason, ExecutionId, Key, LeaseEpoch, LeaseId, LifecyclePhase, SingleUse,
+    TerminalOutcome,
 };
 use ff_store::memory::RawDocument;
 
@@ -251,7 +252,9 @@ impl Checker {
     fn check_timers(&mut self, change: &Change<'_>) {
         let (id, at, before, after) = (change.id, change.at, change.before, change.after);
         let freed = before.holds.has(Hold::Time) && !after.holds.has(Hold::Time) && !after.is_terminal();
-        self.expect(!freed || before.not_before <= at, Invariant::TimersKeepTime, || {
+        // A webhook that waits because its subscription is paused is let go when that is resumed.
+        let resumed = before.delivery.is_some() && before.time_reason == BlockingReason::WaitingForDelay;
+        self.expect(!freed || resumed || before.not_before <= at, Invariant::TimersKeepTime, || {
             format!("{id} waited until {} and was let go at {at}", before.not_before)
         });
         let expired = !before.is_terminal() && after.state.terminal_outcome == TerminalOutcome::Expired;

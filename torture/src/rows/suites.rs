@@ -11,9 +11,9 @@ const SUITE_MAX_S: &str = "10800";
 /// The full count of a suite: how much of what.
 pub(super) type Full = (u64, &'static str);
 
-/// How much of a suite there was: all of it if it passed, and it is not known otherwise.
-fn count(full: Full, passed: bool) -> Count {
-    Count { what: full.1.to_owned(), asked: full.0, reached: if passed { full.0 } else { 0 } }
+/// How much of a suite there was: all of it if it came to its end, and it is not known otherwise.
+fn count(full: Full, whole: bool) -> Count {
+    Count { what: full.1.to_owned(), asked: full.0, reached: if whole { full.0 } else { 0 } }
 }
 
 /// Tests of a package whose names contain one of the words; there must be some. They are told their full count, if they
@@ -55,7 +55,9 @@ pub(super) fn xtask(words: &[&str], for_the_time: f64, full: Option<Full>) -> Li
     let figure = text.lines().rev().find(|line| telling.iter().any(|word| line.contains(word))).unwrap_or_default();
     let figure = figure.trim_matches(['=', ' ']).to_owned();
     let mut line = Line::new(if ended { Verdict::Passed } else { Verdict::Failed }, by, figure);
-    line.count = full.map(|full| count(full, ended));
+    // A tool that found something and says how much it did came to its end.
+    let whole = |full: Full| ended || line.figures.starts_with(&format!("{} ", full.0));
+    line.count = full.map(|full| count(full, whole(full)));
     line
 }
 
