@@ -13,7 +13,7 @@ use ff_core::index::{self, Due, kind};
 use ff_core::reservation::{Reservation, ReservationState};
 use ff_core::slot::{Slot, SlotUse};
 use ff_core::{Document, IndexName, Indexed, Key, Partition, Result, limits};
-use ff_store::{Answer, Query, Scan, StoredDocument};
+use ff_store::{Answer, Query, Scan, StoredDocument, Version};
 use futures_util::future::join_all;
 
 use super::Scheduler;
@@ -35,7 +35,7 @@ const PAUSE_MAX_MS: i64 = 1_000;
 const CLOCK_MARGIN_MS: i64 = 2_000;
 
 /// How often a budget and its estimates are read until nothing was held in between.
-const READS_MAX: usize = 4;
+const READS_MAX: usize = 5;
 
 /// A budget and the estimates that claims on their way may hold in it.
 struct BudgetNow {
@@ -43,6 +43,9 @@ struct BudgetNow {
     budget: Option<Budget>,
     held: Vec<Reservation>,
     at: i64,
+    /// The documents of the budget and of its parent, and their versions.
+    documents: Vec<Key>,
+    versions: Vec<Option<Version>>,
 }
 
 /// The tries that may hold the room which an execution lacks.
@@ -102,7 +105,8 @@ impl Scheduler {
     /// waits is woken when they give back what they hold.
     async fn tries_in_budget(&self, execution: &Execution, refusal: &Refusal, name: &str) -> Result<Option<Tries>> {
         let (home, _) = place_of(&self.transactor, &execution.namespace, refusal.gate());
-        let Some(BudgetNow { budget, held, at }) = self.budget_now(execution, name, home).await? else {
+        let Some(BudgetNow { budget, held, at, documents, versions }) = self.budget_now(execution, name, home).await?
+        else {
             return Ok(None);
         };
         let waits = refusal.only_waits();
@@ -122,7 +126,8 @@ impl Scheduler {
             budget.give_back(&estimate);
         }
         let has_room = budget_refusal(name, Some(&budget), execution.estimate()).is_none();
-        Ok(has_room.then_some(Tries { since, at }))
+        let may_have_room = has_room || self.versions_of(home, documents).await? != versions;
+        Ok(may_have_room.then_some(Tries { since, at }))
     }
 
     /// A budget with the estimates that it holds and whose timers have not seen their claims yet, as they were at one
@@ -134,8 +139,9 @@ impl Scheduler {
         let names = std::iter::once(name).chain(budget::parent_of(name));
         let budgets: Vec<Key> = names.map(|name| Budget::key_of(&execution.namespace, name)).collect();
         let beside = scan_on_the_way(&execution.namespace, budget::root_of(name), now);
-        // The timers say which estimates there are, and the next read has these together with the budget.
-        let (mut known, mut at) = (Vec::new(), now);
+        // The timers say which estimates there are, and the next read has these together with the budget. A store may answer
+        // the queries of one read at different moments, so the budget must be the same as in the read before.
+        let (mut known, mut before, mut at) = (Vec::new(), None, now);
         for _ in 0..READS_MAX {
             let queries = vec![
                 Query::Documents(budgets.clone()),
@@ -147,14 +153,15 @@ impl Scheduler {
             at = answers.at;
             let mut answers = answers.answers.into_iter();
             let mut documents = || answers.next().and_then(Answer::into_documents).unwrap_or_default();
-            let (budgets, estimates) = (documents(), documents());
+            let (stored, estimates) = (documents(), documents());
             let entries = answers.next().and_then(Answer::into_scan).unwrap_or_default().entries;
             let timers: Vec<Key> = entries.iter().filter_map(|entry| timer_of_reservation(&entry.member)).collect();
-            if timers.iter().any(|timer| !known.contains(timer)) {
-                known = timers;
+            let versions = versions(&stored);
+            if before.as_ref() != Some(&versions) || timers.iter().any(|timer| !known.contains(timer)) {
+                (known, before) = (timers, Some(versions));
                 continue;
             }
-            let Some(budget) = decode_budget(budgets, at)? else { return Ok(None) };
+            let Some(budget) = decode_budget(stored, at)? else { return Ok(None) };
             let beside = answers.next().and_then(Answer::into_scan).unwrap_or_default().entries.into_iter();
             let beside = beside.filter_map(|entry| entry.document);
             let held = estimates.into_iter().flatten().chain(beside);
@@ -162,9 +169,14 @@ impl Scheduler {
             let may_go = |one: &Reservation| one.slot.is_some() || !one.last.is_empty();
             let is_held = |one: &Reservation| one.state == ReservationState::Held && may_go(one);
             let held = held.filter(|estimate| is_held(estimate) && budget.counts_reservation(estimate)).collect();
-            return Ok(Some(BudgetNow { budget: Some(budget), held, at }));
+            return Ok(Some(BudgetNow { budget: Some(budget), held, at, documents: budgets, versions }));
         }
-        Ok(Some(BudgetNow { budget: None, held: Vec::new(), at }))
+        Ok(Some(BudgetNow { budget: None, held: Vec::new(), at, documents: budgets, versions: Vec::new() }))
+    }
+
+    async fn versions_of(&self, partition: Partition, documents: Vec<Key>) -> Result<Vec<Option<Version>>> {
+        let answers = self.transactor.read(partition, vec![Query::Documents(documents)]).await?;
+        Ok(versions(&answers.into_only(Answer::into_documents)?))
     }
 
     /// How long a reservation is put off for the sake of others that are on their way through several budgets. Those that
@@ -217,6 +229,10 @@ impl Scheduler {
         }
         Ok(unused)
     }
+}
+
+fn versions(stored: &[Option<StoredDocument>]) -> Vec<Option<Version>> {
+    stored.iter().map(|stored| stored.as_ref().map(|stored| stored.version)).collect()
 }
 
 /// The reservation of a timer.
