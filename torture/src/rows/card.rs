@@ -157,7 +157,7 @@ impl Card {
     /// The card as a table.
     pub fn page(&self) -> String {
         let (passed, all) = self.passed();
-        let mut page = format!("{passed} of {all} rows pass.\n\n");
+        let mut page = format!("{passed} of {all} rows pass in those parts that were run.\n\n");
         page.push_str(
             "| # | row | run by | | count | asked | figures | s | load |\n|---|---|---|---|---|---|---|---|---|\n",
         );
