@@ -463,6 +463,24 @@ pub(crate) async fn s42_an_estimate_is_held_by_the_claim_and_waits_for_its_room(
     assert_eq!(w.refused("create_execution", wrong, Code::Invalid).await["field"], "policy.estimate.tokens");
 }
 
+pub(crate) async fn s42_the_estimate_of_an_ended_lease_fails_nothing_that_is_claimed_next(w: World) {
+    let budget = |name: &str| json!({ "name": name, "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "fail" });
+    w.must("create_budget", budget("a")).await;
+    w.must("create_budget", budget("b")).await;
+    let mut ids = Vec::new();
+    for number in 0..30 {
+        let budgets = if number % 2 == 0 { json!(["a"]) } else { json!(["a", "b"]) };
+        ids.push(w.submit(json!({ "budget_ids": budgets, "policy": { "estimate": { "tokens": 10 } } })).await);
+    }
+    for _ in &ids {
+        let task = w.claim().await;
+        w.complete(task["execution_id"].as_str().expect("an id"), &task["fence"], json!(1)).await;
+    }
+    for id in &ids {
+        w.is(id, "completed").await;
+    }
+}
+
 pub(crate) async fn s42_each_value_of_a_tag_has_a_budget_of_its_own(w: World) {
     let limits = |hard: i64| json!({ "tokens": { "hard": hard } });
     let acme = json!({ "name": "acme", "dimensions": limits(150), "per": "tag:customer",

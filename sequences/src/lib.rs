@@ -112,6 +112,7 @@ sequences! {
     governance::s42_a_charge_counts_in_everything_a_budget_stands_under,
     governance::s42_usage_leaves_a_rolling_window_and_lets_in_what_waits,
     governance::s42_an_estimate_is_held_by_the_claim_and_waits_for_its_room,
+    governance::s42_the_estimate_of_an_ended_lease_fails_nothing_that_is_claimed_next,
     governance::s42_each_value_of_a_tag_has_a_budget_of_its_own,
     sharing::s43_a_tenant_with_one_does_not_wait_for_a_tenant_with_many,
     sharing::s44_ten_workers_never_run_two_under_a_key_of_one,
