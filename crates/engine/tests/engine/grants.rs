@@ -7,6 +7,7 @@ use ff_core::op::{
     ReturnGrant,
 };
 use ff_core::{Code, PublicState};
+use ff_engine::Options;
 use ff_store::memory::{Call, Plan};
 use serde_json::{Value, json};
 
@@ -79,7 +80,7 @@ async fn a_full_worker_is_refused_and_the_grant_stays_good() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_uses_its_grants_at_the_same_time_gets_as_many_leases_as_it_has_room_for() {
-    let h = Harness::start().await;
+    let (h, trouble) = Harness::with_trouble(Options::default()).await;
     let register = json!({ "instance_id": "w-1", "worker_id": "w", "lanes": ["default"], "capacity": 2, "nonce": "n" });
     h.must::<RegisterWorker>(register).await;
     let mut granted = Vec::new();
@@ -87,8 +88,17 @@ async fn a_worker_that_uses_its_grants_at_the_same_time_gets_as_many_leases_as_i
         h.submit(json!({})).await;
         granted.push(grant(&h, "w-1").await.unwrap());
     }
+    // No commit is seen before all of them have counted.
+    trouble.begin(|call| match call {
+        Call::Commit { .. } => {
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(20));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        }
+        Call::Read { .. } => Plan::default(),
+    });
     let calls = granted.iter().map(|granted| h.call::<ClaimFromGrant>(take("w-1", granted)));
     let answers = futures_util::future::join_all(calls).await;
+    trouble.end();
     let refused: Vec<Code> = answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.code)).collect();
     assert_eq!(refused, [Code::WorkerAtCapacity, Code::WorkerAtCapacity, Code::WorkerAtCapacity]);
     let running = answers.iter().find_map(|answer| answer.as_ref().ok()).unwrap().task.clone();

@@ -126,14 +126,21 @@ async fn an_idempotency_key_names_the_singleton_that_it_made() {
     h.finish().await;
 }
 
+async fn with_four_partitions() -> Harness {
+    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
+    Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await
+}
+
+/// A singleton under an idempotency key. Some of these keys live where the singleton does, and most do not.
+fn report_under_key(number: u32) -> Value {
+    json!({ "singleton": { "key": "report" }, "input": number, "idempotency_key": format!("k-{number}") })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_that_was_answered_with_a_running_singleton_goes_on_to_name_it() {
-    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
-    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
-    // Some of these keys live where the singleton does, and most do not.
+    let h = with_four_partitions().await;
     for number in 0..8 {
-        let keyed =
-            json!({ "singleton": { "key": "report" }, "input": number, "idempotency_key": format!("k-{number}") });
+        let keyed = report_under_key(number);
         let running = single(&h).await.execution_id;
         let first = create(&h, keyed.clone()).await;
         assert_eq!((first.execution_id, first.duplicate), (running, true));
@@ -146,18 +153,15 @@ async fn a_key_that_was_answered_with_a_running_singleton_goes_on_to_name_it() {
         assert_eq!(h.refused::<CreateExecution>(other).await, Code::IdempotencyConflict);
     }
     h.pass(24 * 3_600_000).await;
-    let keyed = json!({ "singleton": { "key": "report" }, "input": 0, "idempotency_key": "k-0" });
-    assert!(!create(&h, keyed).await.duplicate, "a key is remembered for a day");
+    assert!(!create(&h, report_under_key(0)).await.duplicate, "a key is remembered for a day");
     h.finish().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_names_a_singleton_ends_with_it() {
-    let partitions = PartitionConfig { flow: 4, budget: 1, quota: 1 };
-    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    let h = with_four_partitions().await;
     for number in 0..8 {
-        let keyed =
-            json!({ "singleton": { "key": "report" }, "input": number, "idempotency_key": format!("k-{number}") });
+        let keyed = report_under_key(number);
         let running = single(&h).await.execution_id;
         create(&h, keyed.clone()).await;
         h.must::<CancelExecution>(json!({ "execution_id": running })).await;
