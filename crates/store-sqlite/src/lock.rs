@@ -155,10 +155,12 @@ mod database {
 
     impl Drop for Lock {
         fn drop(&mut self) {
-            // The handle is closed before the file is taken off the list, so that another store of this process opens
-            // it only afterwards.
+            // The handle is closed before the file leaves the list, so that another store of this process opens it only
+            // afterwards. The list stays locked meanwhile: when the last handle of a deleted file is closed, the system may
+            // give its number to a new file at once, which would be found on the list.
+            let mut open = open_here();
             self.file = None;
-            open_here().remove(&self.identity);
+            open.remove(&self.identity);
         }
     }
 }
