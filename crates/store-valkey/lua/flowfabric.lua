@@ -1,4 +1,4 @@
-#!lua name=flowfabric_6
+#!lua name=flowfabric_7
 -- The one function library of FlowFabric: guarded commits, several in one call, and reads of one partition.
 --
 -- It knows nothing of executions or flows. The protocol number is part of every name here: libraries of several numbers
@@ -27,7 +27,7 @@
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local PROTOCOL = 6
+local PROTOCOL = 7
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -113,7 +113,10 @@ end
 -- and so without memories. The end of a log may still be out of date: a number that is too small is refused and looked
 -- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
 local places = {}
-local REMEMBERED_MAX = 4096
+-- What Lua keeps it also walks through again and again, so it keeps only what was used lately: of things that are used
+-- once, like the queues of keys and the logs of executions, there is no end.
+local LISTED_MAX = 128
+local ENDS_MAX = 32
 local LEFT_MAX = 64
 -- How far ahead of the time that was told the stored instant is set: it is written this often at most, and time leaps by
 -- this much at most when another server, whose clock is behind, takes over.
@@ -319,8 +322,40 @@ local function apply_leases()
   i = at
 end
 
+-- A memory of what was used lately: the young part takes up to so many, then it is the old one, and what the old one had
+-- is forgotten unless it was used meanwhile.
+local function fresh_memory(most)
+  return { most = most, count = 0, young = {}, old = {} }
+end
+
+local function remember(memory, key, value)
+  if memory.young[key] == nil then
+    if memory.count >= memory.most then
+      memory.old, memory.young, memory.count = memory.young, {}, 0
+    end
+    memory.count = memory.count + 1
+  end
+  memory.young[key] = value
+end
+
+local function remembered(memory, key)
+  local value = memory.young[key]
+  if value == nil then
+    value = memory.old[key]
+    if value ~= nil then
+      remember(memory, key, value)
+    end
+  end
+  return value
+end
+
+local function forget(memory, key)
+  memory.young[key], memory.old[key] = nil, nil
+end
+
 local function fresh_place(generation)
-  return { generation = generation, listed = {}, listed_count = 0, left = {}, left_count = 0, ends = {}, ends_count = 0 }
+  local listed, ends = fresh_memory(LISTED_MAX), fresh_memory(ENDS_MAX)
+  return { generation = generation, listed = listed, left = {}, left_count = 0, ends = ends }
 end
 
 -- Gives the list a generation that it never had.
@@ -372,23 +407,6 @@ local function tell_time(until_ms)
   end
 end
 
-local function remember_end(key, log)
-  if not place.ends[key] then
-    if place.ends_count >= REMEMBERED_MAX then
-      place.ends, place.ends_count = {}, 0
-    end
-    place.ends_count = place.ends_count + 1
-  end
-  place.ends[key] = log
-  log.remembered = true
-end
-
-local function forget_end(key)
-  if place.ends[key] then
-    place.ends[key], place.ends_count = nil, place.ends_count - 1
-  end
-end
-
 -- Appends a record behind the end of its log; says which number it got.
 local function append(key, log, cap, record)
   if now > log.at then
@@ -426,7 +444,8 @@ local function apply_appends()
       local sequence = append(key, log, cap, argv[record])
       sequences[a] = sequences[a] or sequence
     end
-    remember_end(key, log)
+    remember(place.ends, key, log)
+    log.remembered = true
     wrote = true
   end
   i = at
@@ -444,7 +463,7 @@ local function apply_trims()
     else
       wrote = call('DEL', key) == 1 or wrote
       logs[k] = { next = 1, at = 0 }
-      forget_end(key)
+      forget(place.ends, key)
     end
   end
   i = at
@@ -486,7 +505,7 @@ local function look()
   for n = first, last do
     local k = p[n]
     local key = keys[key_base + k]
-    logs[k] = logs[k] or place.ends[key] or log_end(key)
+    logs[k] = logs[k] or place.ends.young[key] or remembered(place.ends, key) or log_end(key)
   end
 end
 
@@ -496,12 +515,9 @@ local function list()
   i = last + 1
   for n = first, last do
     local key = keys[key_base + p[n]]
-    if not place.listed[key] then
+    if not (place.listed.young[key] or remembered(place.listed, key)) then
       wrote = call('ZADD', registry, '0', index_name(key)) > 0 or wrote
-      if place.listed_count >= REMEMBERED_MAX then
-        place.listed, place.listed_count = {}, 0
-      end
-      place.listed[key], place.listed_count = true, place.listed_count + 1
+      remember(place.listed, key, true)
     end
   end
 end
@@ -626,9 +642,7 @@ local function tidy(given_keys, args)
   for n = 2, #keys do
     if call('EXISTS', keys[n]) == 0 and call('ZREM', registry, index_name(keys[n])) == 1 then
       removed = removed + 1
-      if place.listed[keys[n]] then
-        place.listed[keys[n]], place.listed_count = nil, place.listed_count - 1
-      end
+      forget(place.listed, keys[n])
     end
   end
   if removed > 0 then
@@ -830,12 +844,12 @@ local function read(keys, args)
   return reply
 end
 
-server.register_function('ff_commit_6', commit)
-server.register_function { function_name = 'ff_commit_relief_6', callback = commit, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_tidy_6', callback = tidy, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_read_6', callback = read, flags = { 'no-writes' } }
+server.register_function('ff_commit_7', commit)
+server.register_function { function_name = 'ff_commit_relief_7', callback = commit, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_tidy_7', callback = tidy, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_read_7', callback = read, flags = { 'no-writes' } }
 server.register_function {
-  function_name = 'ff_protocol_6',
+  function_name = 'ff_protocol_7',
   callback = function() return PROTOCOL end,
   flags = { 'no-writes' },
 }

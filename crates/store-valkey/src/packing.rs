@@ -10,7 +10,7 @@ use crate::resp::{Command, Decimal};
 
 /// The protocol that this program speaks, and the number in the names of the library and its functions. Every request
 /// carries it, too, so that a function never reads a request of another protocol.
-pub(crate) const PROTOCOL: u32 = 6;
+pub(crate) const PROTOCOL: u32 = 7;
 
 /// The longest sequence that Lua unpacks onto its stack.
 const SEQUENCE_MAX: u32 = 500;

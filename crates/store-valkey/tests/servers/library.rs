@@ -11,7 +11,7 @@ use crate::support::{Load, creation, new_key};
 
 const CODE: &str = include_str!("../../lua/flowfabric.lua");
 /// As the library names it.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u32 = 7;
 
 async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(ValkeyStore::open(url).await.expect("the store opens"))
