@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::admission::BudgetsRead;
 use super::candidate::TryOutcome;
+use super::reads::in_calls;
 use super::ready::{Candidate, Pick, READ_PATIENCE_MS, READS_MAX, Read, Wanted};
 use super::{Ask, Scheduler, Taken};
 use crate::env;
@@ -65,7 +66,9 @@ pub(super) struct Claiming {
     tries: FuturesUnordered<BoxFuture<'static, Vec<Tried>>>,
     pending: Vec<Pending>,
     next_try: usize,
-    reads: FuturesUnordered<BoxFuture<'static, bool>>,
+    reads: FuturesUnordered<BoxFuture<'static, ReadDone>>,
+    /// The heads and pages of names that those calls read.
+    reading: usize,
     /// Reads that this claim waits for before it takes anything.
     awaited_reads: usize,
     has_read: bool,
@@ -78,12 +81,18 @@ pub(super) struct Claiming {
     answered: bool,
 }
 
+/// A call that read something from the store has come back.
+struct ReadDone {
+    /// The claim takes nothing before it.
+    awaited: bool,
+    /// The heads and pages of names that it read.
+    count: usize,
+}
+
 /// The event that ended a wait of a claim.
 enum Moved {
     Tried(Vec<Tried>),
-    Read {
-        awaited: bool,
-    },
+    Read(ReadDone),
     /// It was woken, its caller has gone, or its time is up.
     Other,
 }
@@ -105,6 +114,7 @@ impl Claiming {
             pending: Vec::new(),
             next_try: 0,
             reads: FuturesUnordered::new(),
+            reading: 0,
             awaited_reads: 0,
             has_read: false,
             waiting: None,
@@ -169,8 +179,8 @@ impl Claiming {
             }
             // A claim whose time is up leaves unread queues to other claims.
             let late = now >= self.deadline.max(self.started + READ_PATIENCE_MS);
-            suspects.into_iter().for_each(|read| self.read(read, false));
-            reads.into_iter().for_each(|read| self.read(read, !late));
+            suspects.into_iter().for_each(|read| self.read(vec![read], false));
+            in_calls(reads).into_iter().for_each(|reads| self.read(reads, !late));
             self.try_all(candidates);
             self.pass_on_if_busy(told);
             if late {
@@ -189,7 +199,7 @@ impl Claiming {
     }
 
     fn wanted(&self, patient: bool) -> Wanted {
-        let reads = READS_MAX.saturating_sub(self.reads.len());
+        let reads = READS_MAX.saturating_sub(self.reading);
         Wanted { first_lane: self.first_lane, count: self.free.len(), reads, patient }
     }
 
@@ -199,13 +209,15 @@ impl Claiming {
         waiting.is_some_and(|(number, _)| self.scheduler.ready().wait_again(*number))
     }
 
-    fn read(&mut self, read: Read, awaited: bool) {
-        let scheduler = self.scheduler.clone();
+    /// Begins one call that reads this.
+    fn read(&mut self, reads: Vec<Read>, awaited: bool) {
+        let (scheduler, count) = (self.scheduler.clone(), reads.len());
         self.awaited_reads += usize::from(awaited);
+        self.reading += count;
         self.has_read = true;
         self.reads.push(Box::pin(async move {
-            scheduler.read_patiently(read).await;
-            awaited
+            scheduler.read_patiently(reads).await;
+            ReadDone { awaited, count }
         }));
     }
 
@@ -350,8 +362,8 @@ impl Claiming {
             if let Poll::Ready(Some(tried)) = tries.poll_next_unpin(cx) {
                 return Poll::Ready(Moved::Tried(tried));
             }
-            if let Poll::Ready(Some(awaited)) = reads.poll_next_unpin(cx) {
-                return Poll::Ready(Moved::Read { awaited });
+            if let Poll::Ready(Some(done)) = reads.poll_next_unpin(cx) {
+                return Poll::Ready(Moved::Read(done));
             }
             let other = woken.as_mut().poll(cx).is_ready() || gone.as_mut().poll(cx).is_ready();
             if other || time.as_mut().poll(cx).is_ready() { Poll::Ready(Moved::Other) } else { Poll::Pending }
@@ -362,7 +374,10 @@ impl Claiming {
     fn note(&mut self, moved: Moved) {
         match moved {
             Moved::Tried(tried) => tried.into_iter().for_each(|tried| self.note_try(tried)),
-            Moved::Read { awaited } => self.awaited_reads = self.awaited_reads.saturating_sub(usize::from(awaited)),
+            Moved::Read(done) => {
+                self.awaited_reads = self.awaited_reads.saturating_sub(usize::from(done.awaited));
+                self.reading -= done.count;
+            }
             Moved::Other => {}
         }
     }

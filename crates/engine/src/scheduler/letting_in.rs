@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ff_core::budget::Amounts;
+use ff_core::execution::Execution;
 use ff_core::gate::Gate;
-use ff_core::{Key, Partition, Result, limits};
+use ff_core::{Key, Partition, PublicState, Result, limits};
 use tokio::sync::{Notify, oneshot};
 
 use super::Scheduler;
@@ -31,6 +32,8 @@ const DOUBLINGS_MAX: u32 = 16;
 
 /// Executions for which gates keep room. Where more are let in, gates are so wide that it does not matter.
 const KEPT_MAX: usize = 4_096;
+/// Executions with kept room that one look reads. It matters to narrow gates, which keep room for few.
+const KEPT_CHECKED_MAX: usize = 4;
 
 /// The gates that this engine looks at.
 #[derive(Default)]
@@ -39,9 +42,16 @@ pub(super) struct GateLooks(Mutex<Looks>);
 #[derive(Default)]
 struct Looks {
     gates: BTreeMap<Name, Looking>,
-    /// The executions that were let in and that no claim of this engine has tried since: their gates, and until when these
-    /// keep room for them.
-    let_in: BTreeMap<Key, (Name, i64)>,
+    /// The executions that were let in and that no claim of this engine has tried since.
+    let_in: BTreeMap<Key, Kept>,
+}
+
+/// The room that a gate keeps for an execution.
+struct Kept {
+    gate: Name,
+    /// The partition of the execution.
+    place: Partition,
+    until: i64,
 }
 
 /// A gate that is looked at.
@@ -105,18 +115,26 @@ impl GateLooks {
     }
 
     /// Room is kept for these executions until an instant.
-    pub(super) fn keep_room(&self, gate: &Name, executions: impl Iterator<Item = Key>, until: i64) {
+    pub(super) fn keep_room(&self, gate: &Name, executions: impl Iterator<Item = (Partition, Key)>, until: i64) {
         let let_in = &mut self.lock().let_in;
         let kept = executions.take(KEPT_MAX.saturating_sub(let_in.len()));
-        let_in.extend(kept.map(|execution| (execution, (gate.clone(), until))));
+        let_in.extend(kept.map(|(place, execution)| (execution, Kept { gate: gate.clone(), place, until })));
+    }
+
+    /// Those of the executions for which a gate keeps room that were let in first.
+    fn kept_longest(&self, gate: &Name) -> Vec<(Partition, Key)> {
+        let looks = self.lock();
+        let mut kept: Vec<_> = looks.let_in.iter().filter(|(_, kept)| kept.gate == *gate).collect();
+        kept.sort_by_key(|(_, kept)| kept.until);
+        kept.into_iter().take(KEPT_CHECKED_MAX).map(|(execution, kept)| (kept.place, execution.clone())).collect()
     }
 
     /// No room is kept for an execution: its gates were asked, or it was not let in after all.
     pub(super) fn forget(&self, execution: &Key) {
         let mut looks = self.lock();
         // The room may have been taken before the execution is forgotten here, and was then counted twice.
-        if let Some((gate, _)) = looks.let_in.remove(execution)
-            && let Some(looking) = looks.gates.get_mut(&gate).filter(|looking| looking.is_all_kept)
+        if let Some(kept) = looks.let_in.remove(execution)
+            && let Some(looking) = looks.gates.get_mut(&kept.gate).filter(|looking| looking.is_all_kept)
         {
             looking.wake();
         }
@@ -125,8 +143,8 @@ impl GateLooks {
     /// How many of so many have room that is not kept for others.
     fn without_kept(&self, gate: &Name, count: u64, now_ms: i64) -> u64 {
         let mut looks = self.lock();
-        looks.let_in.retain(|_, (_, until)| *until > now_ms);
-        let kept = looks.let_in.values().filter(|(at, _)| at == gate).count();
+        looks.let_in.retain(|_, kept| kept.until > now_ms);
+        let kept = looks.let_in.values().filter(|kept| kept.gate == *gate).count();
         let count = count.saturating_sub(kept as u64);
         if let Some(looking) = looks.gates.get_mut(gate) {
             looking.is_all_kept = count == 0;
@@ -246,6 +264,9 @@ impl Scheduler {
         }
         let now_ms = self.transactor.env().now_ms();
         let count = self.memory.gate_looks.without_kept(name, course.times(room), now_ms);
+        if count == 0 {
+            self.forget_tried_elsewhere(name).await;
+        }
         let looked = self.let_in(name, &view.places, count, now_ms + RECHECK_GATE_MS).await;
         // Executions queued behind the gate may have a lower priority than parked ones, which are back in their queues now.
         self.ready().open_gates(&name.0, &name.1, usize::try_from(room).unwrap_or(usize::MAX));
@@ -258,6 +279,21 @@ impl Scheduler {
             // A partition that does not answer is not asked again and again.
             Ok(false) => Some(course.after_failure()),
             Err(error) => Some(self.look_failed(name, &error, course)),
+        }
+    }
+
+    /// Keeps no room for executions that claims of other engines have taken since, or that are gone. The gate is looked at
+    /// again if there were any.
+    async fn forget_tried_elsewhere(&self, name: &Name) {
+        let looks = &self.memory.gate_looks;
+        for (place, key) in looks.kept_longest(name) {
+            // Without an answer the room is kept until its time is up.
+            let Ok(found) = self.transactor.store().documents(place, vec![key.clone()]).await else { continue };
+            let stored = found.into_iter().next().flatten();
+            let execution = stored.and_then(|stored| self.transactor.readable::<Execution>(&stored));
+            if execution.is_none_or(|execution| execution.public_state() != PublicState::Waiting) {
+                looks.forget(&key);
+            }
         }
     }
 
@@ -361,8 +397,8 @@ mod tests {
         ("n".to_owned(), "q:a".to_owned())
     }
 
-    fn keys(numbers: std::ops::Range<u8>) -> impl Iterator<Item = Key> {
-        numbers.map(|number| Key::from_bytes([number]))
+    fn keys(numbers: std::ops::Range<u8>) -> impl Iterator<Item = (Partition, Key)> {
+        numbers.map(|number| (Partition::flow(u16::from(number % 2)), Key::from_bytes([number])))
     }
 
     #[test]
@@ -384,6 +420,9 @@ mod tests {
         looks.begin(&gate());
         looks.keep_room(&gate(), keys(0..3), 500);
         assert_eq!(looks.without_kept(&gate(), 5, 0), 2);
+        looks.keep_room(&gate(), keys(3..9), 400);
+        assert_eq!(looks.kept_longest(&gate()), keys(3..7).collect::<Vec<_>>());
+        keys(3..9).for_each(|(_, key)| looks.forget(&key));
         looks.forget(&Key::from_bytes([0]));
         let other = ("n".to_owned(), "q:b".to_owned());
         assert_eq!((looks.without_kept(&gate(), 5, 499), looks.without_kept(&other, 5, 499)), (3, 5));

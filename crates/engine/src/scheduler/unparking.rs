@@ -169,7 +169,7 @@ impl Scheduler {
             };
             // A claim may try an execution before this task learns that the execution was put back.
             let looks = &self.memory.gate_looks;
-            looks.keep_room(gate, chosen.iter().map(|(_, head)| head.member.clone()), until);
+            looks.keep_room(gate, chosen.iter().map(|(_, head)| (head.place, head.member.clone())), until);
             let unparked = self.put_back(gate, &chosen, &mut waiting.unread).await;
             self.correct_turns(gate, &chosen, &unparked);
             let eligible: BTreeSet<&Key> = unparked.iter().filter(|one| one.eligible).map(|one| &one.key).collect();

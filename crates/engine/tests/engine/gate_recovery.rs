@@ -129,3 +129,29 @@ async fn a_gate_that_stays_closed_is_looked_at_once_and_not_again() {
     assert!(again.claim().await.is_some());
     again.finish().await;
 }
+
+/// Room that a server keeps for an execution which it let in is free again when a claim at the other one has taken that
+/// execution.
+#[tokio::test(start_paused = true)]
+async fn work_behind_a_gate_of_one_starts_the_moment_the_work_before_it_ends_whichever_server_hands_it_out() {
+    let (one, other, _seat) = two_servers().await;
+    one.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1 })).await;
+    for number in 0..12 {
+        // Each stands in a queue of its own, so that each is examined and parked.
+        let open = format!("open-{number}");
+        one.must::<CreateBudget>(json!({ "name": open, "dimensions": { "tokens": { "hard": 5 } } })).await;
+        one.submit(json!({ "quota_policy_id": "q", "budget_ids": [open] })).await;
+    }
+    let mut waited = Vec::new();
+    // Each server looks at the gate when the other one has just done so.
+    for server in [&one, &other, &one, &one, &other, &other, &one, &other, &one, &other, &other, &one] {
+        let began = Instant::now();
+        let task = server.claim().await.expect("the next one");
+        waited.push(began.elapsed());
+        let none = json!({ "wait_ms": 0 });
+        assert!(one.claim_with(none.clone()).await.is_none() && other.claim_with(none).await.is_none());
+        server.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    }
+    assert!(waited.iter().all(|wait| wait.as_millis() < 300), "{waited:?}");
+    one.finish().await;
+}

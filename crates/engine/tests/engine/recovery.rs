@@ -11,7 +11,7 @@ use ff_core::{CommandId, Family, FlowId, Partition, PartitionConfig, index};
 use ff_engine::env::TokioEnv;
 use ff_engine::{Caller, Engine, Options};
 use ff_store::memory::{Call, Fault, MemoryStore, Plan};
-use ff_store::{Answers, Batch, Guard, Hints, Outcome, Query, Store, StoreInfo};
+use ff_store::{Answers, Batch, Guard, HintSender, Hints, Outcome, Query, Store, StoreInfo};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -35,12 +35,14 @@ pub(crate) struct Seat {
     life: AtomicU8,
     panics: AtomicU64,
     requests: AtomicU64,
+    /// So long after a commit this process hears of it.
+    hints_take: Duration,
 }
 
 impl Seat {
-    fn new(store: &Arc<MemoryStore>) -> Arc<Self> {
+    fn new(store: &Arc<MemoryStore>, hints_take: Duration) -> Arc<Self> {
         let (muted, life, panics, requests) = (false.into(), LIVES.into(), 0.into(), 0.into());
-        Arc::new(Self { store: store.clone(), muted, life, panics, requests })
+        Arc::new(Self { store: store.clone(), muted, life, panics, requests, hints_take })
     }
 
     /// From now on no other process hears what this one commits.
@@ -107,13 +109,30 @@ impl Store for Seat {
     }
 
     fn watch(&self) -> Hints {
-        self.store.watch()
+        let mut hints = self.store.watch();
+        let (late, hints_take) = (HintSender::default(), self.hints_take);
+        let heard = late.subscribe();
+        tokio::spawn(async move {
+            while let Some(event) = hints.next().await {
+                let late = late.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(hints_take).await;
+                    late.send(event);
+                });
+            }
+        });
+        heard
     }
 }
 
 /// One more server on the store of a deployment.
 pub(crate) async fn join(h: &Harness) -> (Harness, Arc<Seat>) {
-    let seat = Seat::new(&h.store);
+    join_late(h, Duration::ZERO).await
+}
+
+/// One more server, which hears of the commits of others this late.
+pub(crate) async fn join_late(h: &Harness, hints_take: Duration) -> (Harness, Arc<Seat>) {
+    let seat = Seat::new(&h.store, hints_take);
     let env = Arc::new(TokioEnv::current());
     let engine = Engine::start(seat.clone(), env, Options::default()).await.expect("it starts");
     (Harness { engine, store: h.store.clone(), caller: Caller::system() }, seat)
