@@ -161,14 +161,20 @@ impl Join {
     /// An edge is applied; without a policy of its own it takes the child's. Says how many edges are open.
     pub fn add_edge(&mut self, policy: Option<&JoinPolicy>) -> Result<u32> {
         if let Some(policy) = policy {
-            policy.validate()?;
-            if self.total > 0 && *policy != self.policy {
-                return Err(Error::of(Code::JoinPolicyConflict).with("policy", &self.policy));
-            }
+            self.check_policy(policy)?;
             self.policy = policy.clone();
         }
         self.total += 1;
         Ok(self.unsatisfied())
+    }
+
+    /// Refuses another policy than that of the edges that are there.
+    pub fn check_policy(&self, policy: &JoinPolicy) -> Result<()> {
+        policy.validate()?;
+        if self.total > 0 && *policy != self.policy {
+            return Err(Error::of(Code::JoinPolicyConflict).with("policy", &self.policy));
+        }
+        Ok(())
     }
 
     /// The upstream of an applied edge ended.

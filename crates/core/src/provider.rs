@@ -463,7 +463,8 @@ impl Provider {
         let now = self.mark_updated(now);
         self.throttled += 1;
         self.throttled_at = now;
-        if self.closed_until <= now && now - self.factor_at >= self.average_ms {
+        let lowered_for_this = self.factor < WHOLE && now - self.factor_at < self.average_ms;
+        if self.closed_until <= now && !lowered_for_this {
             self.factor = (self.factor(now) / 2).max(limits::PROVIDER_FACTOR_MIN_THOUSANDTHS);
             self.factor_at = now;
         }

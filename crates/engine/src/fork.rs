@@ -31,7 +31,9 @@ pub(crate) async fn copy_some(tx: &mut Tx<'_>, mut execution: Execution, mut for
             let log = logs::journal(&origin.id, run.generation);
             let after = run.sequence(fork.copied.max(run.first - 1));
             let page = journal::read_log(tx, &log, LogStart::After(after), RECORDS_AT_ONCE).await?;
-            if page.records.is_empty() {
+            // The removal of the origin takes its journal away from the beginning on: what is left is not what follows.
+            let follows = page.records.first().is_some_and(|first| run.number(first.sequence) == fork.copied + 1);
+            if !follows {
                 return abandon(tx, execution, "the journal it was forked from is gone");
             }
             for stored in page.records {

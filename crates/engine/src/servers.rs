@@ -186,6 +186,11 @@ impl Servers {
         Ok(())
     }
 
+    /// Whether this server knows of no other.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.ranking.known().len() <= 1
+    }
+
     /// The servers that live, as far as this one knows, the oldest first.
     pub(crate) fn known(&self) -> Vec<ServerView> {
         let own = self.server_id();

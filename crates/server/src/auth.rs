@@ -20,6 +20,7 @@ use crate::token_digest::TokenDigest;
 pub(crate) const CONFIRMED_FOR: Duration = Duration::from_millis(500);
 
 /// The proof that a request brings of its sender.
+#[derive(Clone)]
 enum Presented {
     Nothing,
     Bearer(String),
@@ -171,15 +172,21 @@ pub(crate) struct Credential {
 
 impl Credential {
     /// Returns when the credential is no longer valid, because a waiting call must not be given work that its caller
-    /// may not have any more.
-    pub(crate) async fn ended(&self, app: &App) -> Error {
-        loop {
-            tokio::time::sleep(CONFIRMED_FOR).await;
-            match identify(app, &self.presented).await {
-                Ok(_) => {}
-                Err(error) if error.code == Code::Unauthenticated => return error,
-                // A store that does not answer revokes nothing; the next check may succeed.
-                Err(_) => {}
+    /// may not have any more. It borrows nothing of the credential.
+    pub(crate) fn ended<'a>(&self, app: &'a App) -> impl Future<Output = Error> + Send + use<'a> {
+        let presented = self.presented.clone();
+        async move {
+            if matches!(presented, Presented::Nothing) {
+                return std::future::pending().await;
+            }
+            loop {
+                tokio::time::sleep(CONFIRMED_FOR).await;
+                match identify(app, &presented).await {
+                    Ok(_) => {}
+                    Err(error) if error.code == Code::Unauthenticated => return error,
+                    // A store that does not answer revokes nothing; the next check may succeed.
+                    Err(_) => {}
+                }
             }
         }
     }

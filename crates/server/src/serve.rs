@@ -26,7 +26,7 @@ use crate::answer;
 use crate::app::App;
 use crate::certificate::H2;
 use crate::config::Config;
-use crate::explained::Explained;
+use crate::explained::{Answering, Explained};
 use crate::http;
 use crate::http2;
 use crate::metrics::Observer;
@@ -268,13 +268,15 @@ where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let for_requests = app.clone();
+    let answering = Answering::default();
+    let io = Explained::new(io, answering.clone());
     let service = service_fn(move |request| {
-        let app = for_requests.clone();
-        async move { Ok::<_, Infallible>(http::respond(app, peer, request).await) }
+        let (app, answer) = (for_requests.clone(), answering.begin());
+        async move { Ok::<_, Infallible>(http::respond(app, peer, request).await.map(|body| answer.with(body))) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(64 * 1024);
-    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(Explained::new(io)), service));
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(io), service));
     tokio::select! {
         ended = serving.as_mut() => ended,
         () = app.stopped() => {

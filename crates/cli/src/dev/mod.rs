@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "store")]
     memory: bool,
     /// Let time stand still until a test moves it: POST /v1/test/clock {"advance_ms": 60000}
-    #[arg(long, requires = "memory", conflicts_with = "demo")]
+    #[arg(long, requires = "memory", conflicts_with_all = ["demo", "store"])]
     test_clock: bool,
     /// Address and port [default: 127.0.0.1:7171, or a free port when that one is taken]. Where others reach it, callers need
     /// the token in FF_API_TOKEN, or one that is made up and printed

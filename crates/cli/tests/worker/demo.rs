@@ -110,6 +110,8 @@ fn an_address_that_others_reach_gets_a_token_that_is_told_once() {
 fn a_test_clock_stands_still_until_it_is_moved() {
     let refused = ff(&["dev", "--test-clock"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--memory"), "it needs a store that knows the clock");
+    let elsewhere = ff(&["dev", "--test-clock", "--store", "sqlite://./test.db"]).output().unwrap();
+    assert_eq!(elsewhere.status.code(), Some(2), "{}", String::from_utf8_lossy(&elsewhere.stderr));
     let arguments = ["dev", "--memory", "--test-clock", "--listen", "127.0.0.1:0"];
     let server = Process::start(ff(&arguments), false);
     let ready = server.line_with("is ready");

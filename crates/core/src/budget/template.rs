@@ -104,7 +104,10 @@ impl Budget {
     pub fn make_child(&self, tags: &Tags, now: i64) -> Option<Budget> {
         let name = self.child_for(tags)?;
         let (tag, template) = (self.definition.tag()?, self.definition.template.as_ref()?);
-        let definition = template.definition(tag, tags.get(tag)?);
+        Some(self.new_child(name, template.definition(tag, tags.get(tag)?), now))
+    }
+
+    fn new_child(&self, name: String, definition: BudgetDefinition, now: i64) -> Budget {
         let mut child = Budget {
             namespace: self.namespace.clone(),
             name,
@@ -116,10 +119,11 @@ impl Budget {
             ..Default::default()
         };
         child.next_reset_at = child.reset_after(now);
-        Some(child)
+        child
     }
 
-    /// A child follows its template, unless a person has changed it.
+    /// A child follows its template, unless a person has changed it. A child that is older than its parent was made for an
+    /// earlier budget of the parent's name, and counts nothing for this one.
     pub fn follow(&mut self, parent: &Budget, now: i64) {
         let Some(template) = parent.definition.template.as_ref().filter(|_| self.from_template) else { return };
         let wanted = BudgetDefinition {
@@ -127,7 +131,10 @@ impl Budget {
             scope_id: self.definition.scope_id.clone(),
             ..template.definition("", "")
         };
-        if wanted != self.definition {
+        if self.created_at < parent.created_at {
+            let parked_in = std::mem::take(&mut self.parked_in);
+            *self = Budget { parked_in, ..parent.new_child(std::mem::take(&mut self.name), wanted, now) };
+        } else if wanted != self.definition {
             self.redefine(wanted, now);
         }
     }
@@ -261,6 +268,19 @@ mod tests {
         child.follow(&acme, 2_004);
         assert_eq!((child.left("tokens"), child.idle_at()), (Some(89), None), "a person's word counts more");
         assert_eq!(Budget::decode(&child.encode()).unwrap(), child);
+    }
+
+    #[test]
+    fn a_child_of_an_earlier_budget_of_the_same_name_counts_nothing() {
+        let mut child = parent("acme", 10).unwrap().make_child(&tagged("x"), 2_000).unwrap();
+        child.report(&tokens(9), 2_001).unwrap();
+        let mut anew = parent("acme", 10).unwrap();
+        child.follow(&anew, 2_002);
+        assert_eq!(child.left("tokens"), Some(1), "it is younger than this one");
+        anew.created_at = 5_000;
+        child.parked_in.add(3);
+        child.follow(&anew, 5_001);
+        assert_eq!((child.left("tokens"), child.created_at, child.parked_in.is_empty()), (Some(10), 5_001, false));
     }
 
     #[test]

@@ -147,11 +147,15 @@ impl CreateFlowArgs {
         text::tags("tags", &self.tags)?;
         parts::at_most("nodes", self.nodes.len(), limits::GRAPH_NODES_MAX)?;
         parts::at_most("edges", self.edges.len(), limits::GRAPH_EDGES_MAX)?;
-        let mut names = std::collections::BTreeSet::new();
+        let (mut names, mut ids) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
         for (place, node) in self.nodes.iter().enumerate() {
             text::label("nodes.name", &node.name)?;
             if !names.insert(node.name.as_str()) {
                 return Err(Error::invalid("nodes.name", format!("{:?} stands twice", node.name)));
+            }
+            if node.request.execution_id.is_some_and(|id| !ids.insert(id)) {
+                let field = format!("nodes[{place}].request.execution_id");
+                return Err(Error::invalid(&field, "is the id of another node").with("node", &node.name));
             }
             node.validate(&format!("nodes[{place}]"))?;
         }
@@ -210,6 +214,11 @@ impl NodeRequest {
             let detail = "must not have namespace, flow_id, node, parent, join, idempotency_key or dependencies: \
                           the flow decides them";
             return Err(Error::invalid("nodes.request", detail).with("node", &self.name));
+        }
+        if request.single_key().is_some() {
+            // An execution that a key stands for lives in the key's partition; a member lives in that of its flow.
+            let field = format!("{place}.request.{}", request.single_field());
+            return Err(Error::invalid(&field, "must not be given for a node of a flow").with("node", &self.name));
         }
         let join = self.join.as_ref().map_or(Ok(()), JoinPolicy::validate).map_err(|error| error.inside(place));
         let request = request.validate().map_err(|error| error.inside(&format!("{place}.request")));

@@ -191,6 +191,16 @@ fn a_refusal_by_the_provider_closes_it_halves_it_and_lets_nobody_come_at_once() 
 }
 
 #[test]
+fn the_first_refusal_lowers_the_limits_however_soon_after_another_call_it_comes() {
+    let mut line = Line::of(requests(60), 2);
+    assert!(line.asks(0, 0, NOW).granted);
+    line.settles(0, 0, NOW);
+    assert!(line.asks(1, 0, NOW).granted);
+    line.provider.throttle(Some(1_000), NOW);
+    assert_eq!(line.provider.status(NOW).effective.percent, 50);
+}
+
+#[test]
 fn a_closure_moves_those_who_had_a_place_before_its_end() {
     let mut line = Line::of(requests(1), 2);
     assert!(line.asks(0, 0, NOW).granted);

@@ -359,7 +359,7 @@ impl Schedule {
         }
         self.wake_at = 0;
         self.mark_updated(now);
-        let Buffered { scheduled_for, origin, .. } = self.buffered.take_if(|_| !self.paused)?;
+        let Buffered { scheduled_for, origin, .. } = self.buffered.take()?;
         Some(DueRun { scheduled_for, origin, overlap: Overlap::BufferOne })
     }
 
@@ -470,17 +470,28 @@ impl Schedule {
                 failures => format!("{failures} runs failed in a row"),
             };
             self.note = Some(Note { text, by: "schedule".to_owned(), at: now, ..Default::default() });
+            self.pass_over_buffered(now);
         }
     }
 
-    /// Pauses it; says whether it was running. Instants that pass meanwhile are passed over.
+    /// Passes over a regular instant that waits for the latest run to end. A run that a person asked for goes on waiting.
+    fn pass_over_buffered(&mut self, now: i64) {
+        let regular = |buffered: &mut Buffered| buffered.origin == Origin::regular();
+        if let Some(buffered) = self.buffered.take_if(regular) {
+            self.record(RunRecord::passed(buffered.scheduled_for, RunOutcome::Missed, now));
+        }
+    }
+
+    /// Pauses it; says whether it was running. Instants that pass meanwhile are passed over, and so is one that was due and
+    /// waits for the latest run to end.
     pub fn pause(&mut self, note: &str, by: &str, now: i64) -> Result<bool> {
         text::text("note", note)?;
         if self.paused {
             return Ok(false);
         }
         self.paused = true;
-        self.noted(note, by, now);
+        let now = self.noted(note, by, now);
+        self.pass_over_buffered(now);
         Ok(true)
     }
 
@@ -521,6 +532,7 @@ impl Schedule {
         }
         self.definition = definition;
         self.revision += 1;
+        self.pass_over_buffered(now);
         self.restart_at(now)
     }
 

@@ -113,6 +113,7 @@ impl Metrics {
             ),
             ("flowfabric_undecodable_total", "Stored entries that could not be decoded.", &self.undecodable),
             ("flowfabric_repairs_total", "Things the reconcilers repaired.", &self.repairs),
+            ("flowfabric_reconciled_total", "Times the reconcilers have been through everything.", &self.reconciled),
             ("flowfabric_store_reads_total", "Reads sent to the store.", &self.reads),
         ] {
             let value = counter.load(Ordering::Relaxed);

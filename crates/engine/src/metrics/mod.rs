@@ -88,6 +88,8 @@ pub struct Metrics {
     pub(crate) undecodable_entries: Undecodable,
     /// Things the reconcilers repaired.
     pub repairs: AtomicU64,
+    /// How often the reconciler has been through everything that it is to look at.
+    pub reconciled: AtomicU64,
     /// Reads sent to the store.
     pub reads: AtomicU64,
     operations: Mutex<BTreeMap<(&'static str, &'static str), u64>>,

@@ -15,7 +15,7 @@ use ff_core::op::{
 };
 use ff_core::text::Tags;
 use ff_core::usage::ReportUsageResult;
-use ff_core::{Code, Error, Family, Result, Role, index, limits};
+use ff_core::{Code, Error, Family, Indexed as _, Key, Partition, Result, Role, index, limits};
 use ff_store::LogStart;
 
 use crate::caller::Caller;
@@ -249,7 +249,51 @@ impl Handle<DeleteBudget> for Services {
         }
         let identity = self.transactor.identity::<DeleteBudget>(caller, &args, None);
         let verb = RemoveNamed::<Budget>::new(key, &args.name, Code::BudgetNotFound);
-        self.transactor.transact_once(partition, identity, &verb).await
+        let removed = self.transactor.transact_once(partition, identity, &verb).await?;
+        self.remove_children_by_tag(partition, &namespace, &args.name).await?;
+        Ok(removed)
+    }
+}
+
+/// Children by tag that are removed in one commit.
+const CHILDREN_AT_ONCE: usize = 200;
+
+impl Services {
+    /// Removes what the template of a removed budget has made. Children that a crash leaves behind count nothing for a later
+    /// budget of the name.
+    async fn remove_children_by_tag(&self, partition: Partition, namespace: &str, name: &str) -> Result<()> {
+        let index = index::budgets_under(namespace, budget::root_of(name));
+        let others = self.transactor.named_in::<Budget>(partition, index, None).await?;
+        let made = others.iter().filter(|one| one.from_template && budget::parent_of(&one.name) == Some(name));
+        let children: Vec<Key> = made.map(Budget::key).collect();
+        for keys in children.chunks(CHILDREN_AT_ONCE) {
+            let verb = RemoveOrphans { parent: Budget::key_of(namespace, name), keys };
+            self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Deletes children by tag, unless there is a budget that they stand under again.
+struct RemoveOrphans<'a> {
+    parent: Key,
+    keys: &'a [Key],
+}
+
+impl Command for RemoveOrphans<'_> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.load::<Budget>(self.parent.clone()).await?.is_some() {
+            return Ok(());
+        }
+        tx.pin(&self.parent);
+        let found = tx.load_readable::<Budget>(self.keys.to_vec()).await?;
+        tx.relief();
+        for child in found.into_iter().flatten().filter(|child| child.document.from_template) {
+            tx.delete(&child.document.key());
+        }
+        Ok(())
     }
 }
 

@@ -28,6 +28,9 @@ use crate::view::{some_instant, some_text};
 
 /// Input and signals of a task that was taken must be read within this time; otherwise the task is given back.
 const TASK_PATIENCE_MS: i64 = 5_000;
+/// A claim that finds nothing waits at least this long among several servers, because what another server has just
+/// acknowledged is known here only when its hint arrives.
+const HINT_PATIENCE_MS: i64 = 25;
 
 impl Handle<Claim> for Services {
     async fn handle(&self, caller: &Caller, args: ClaimArgs) -> Result<ClaimOutcome> {
@@ -38,7 +41,10 @@ impl Handle<Claim> for Services {
             // Boxed, because few claims take this branch.
             return Box::pin(self.claim_once(caller, namespace, args, key)).await;
         }
-        let ask = self.ask(caller, namespace.clone(), &args)?;
+        let mut ask = self.ask(caller, namespace.clone(), &args)?;
+        if !self.shared.servers.is_alone() {
+            ask.wait_ms = ask.wait_ms.max(HINT_PATIENCE_MS);
+        }
         if !args.retry {
             let ask = self.within_capacity(ask).await?;
             return self.deliver(ask, None).await;

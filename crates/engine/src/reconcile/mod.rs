@@ -10,6 +10,9 @@
 mod entries;
 mod quotas;
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
 use ff_core::{IndexName, Key, Partition};
 
 use crate::scheduler::Scheduler;
@@ -69,13 +72,22 @@ impl Reconciler {
         let partitions: Vec<Partition> = self.transactor.partitions().all().collect();
         let mut positions = vec![Position::default(); partitions.len()];
         let pause_ms = (period_ms / i64::try_from(partitions.len()).unwrap_or(i64::MAX)).max(1);
+        let mut unfinished: BTreeSet<Partition> = partitions.iter().copied().collect();
         loop {
             for (partition, position) in partitions.iter().zip(&mut positions) {
                 self.transactor.env().sleep(pause_ms).await;
                 if self.servers.rank(*partition) == 0 {
                     let found = self.reconcile_round(*partition, position).await;
                     self.report(*partition, found);
+                    if position.index.is_some() {
+                        continue;
+                    }
                 }
+                unfinished.remove(partition);
+            }
+            if unfinished.is_empty() {
+                self.transactor.metrics().reconciled.fetch_add(1, Ordering::Relaxed);
+                unfinished.extend(&partitions);
             }
         }
     }
@@ -104,7 +116,7 @@ impl Reconciler {
     }
 
     fn report(&self, partition: Partition, found: Reconciled) {
-        self.transactor.metrics().repairs.fetch_add(found.repaired, std::sync::atomic::Ordering::Relaxed);
+        self.transactor.metrics().repairs.fetch_add(found.repaired, Ordering::Relaxed);
         if found.repaired > 0 || found.unreadable > 0 {
             tracing::warn!(%partition, checked = found.checked, repaired = found.repaired, unreadable = found.unreadable,
                 "the reconciler found something to repair");

@@ -74,6 +74,8 @@ async fn edges_are_staged_and_applied_in_two_steps() {
     assert_eq!(h.state(&b).await, PublicState::Waiting, "a staged edge has no effect");
     assert_eq!(apply(&h, flow, edge).await, Apply::Applied { unsatisfied_count: 1 });
     assert_eq!(apply(&h, flow, edge).await, Apply::AlreadyApplied { unsatisfied_count: 1 });
+    let other_join = json!({ "flow_id": flow, "edge_id": edge, "join": { "any_of": {} } });
+    assert_eq!(h.refused::<ApplyDependencyToChild>(other_join).await, Code::JoinPolicyConflict);
     let unknown = json!({ "flow_id": flow, "edge_id": EdgeId::default() });
     assert_eq!(h.refused::<ApplyDependencyToChild>(unknown).await, Code::EdgeNotFound);
     assert_eq!(h.state(&b).await, PublicState::WaitingChildren);

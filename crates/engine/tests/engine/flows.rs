@@ -9,7 +9,7 @@ use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::view::Task;
 use ff_core::op::{
     CancelFlow, Complete, ContinueAsNew, CreateBudget, CreateExecution, CreateExecutions, CreateFlow, Fail,
-    GetExecution, GetFlow, ListUpstreams, ReplayExecution, WaitChildren,
+    GetExecution, GetFlow, ListFlows, ListUpstreams, ReplayExecution, WaitChildren,
 };
 use ff_core::{BlockingReason, Code, EdgeRole, EdgeState, ExecutionId, FlowId, PublicState};
 use serde_json::{Value, json};
@@ -437,5 +437,26 @@ async fn a_key_names_another_child_in_each_generation_and_the_same_one_within_it
             h.must::<ContinueAsNew>(json!({ "execution_id": id, "fence": task.fence })).await;
         }
     }
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_cannot_be_members_are_refused_and_nothing_is_created() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({ "lane": "other" })).await;
+    let own = serde_json::to_value(id).unwrap();
+    let same = ["a", "b"].map(|name| json!({ "name": name, "request": { "kind": "k", "execution_id": own } }));
+    let keyed = |field: &str, key: Value| json!([{ "name": "a", "request": { "kind": "k", field: key } }]);
+    let debounce = keyed("debounce", json!({ "key": "x", "wait_ms": 1_000 }));
+    let refused = [
+        (json!(same), "nodes[1].request.execution_id"),
+        (keyed("singleton", json!({ "key": "x" })), "nodes[0].request.singleton"),
+        (debounce, "nodes[0].request.debounce"),
+    ];
+    for (nodes, field) in refused {
+        let error = h.call::<CreateFlow>(json!({ "nodes": nodes })).await.unwrap_err();
+        assert_eq!((error.code, &error.details["field"]), (Code::Invalid, &json!(field)));
+    }
+    assert!(h.must::<ListFlows>(json!({})).await.items.is_empty());
     h.finish().await;
 }

@@ -5,7 +5,8 @@ use ff_core::op::{
     CancelExecution, Complete, CreateExecution, ExplainExecution, ForkExecution, GetExecution, ListForks, ListSteps,
     Park, RecordSteps, ReplayExecution,
 };
-use ff_core::{Code, PublicState, limits};
+use ff_core::{Code, ExecutionId, Key, PublicState, limits};
+use ff_store::{Batch, Store, Trim};
 use serde_json::{Value, json};
 
 use crate::support::Harness;
@@ -65,9 +66,8 @@ async fn a_fork_has_the_ended_entries_and_the_results_of_children() {
     h.finish().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_fork_is_held_while_its_journal_is_copied_and_leaves_with_everything_it_has() {
-    let h = Harness::with(ff_engine::Options { services: false, ..Default::default() }).await;
+/// A completed execution with the steps s0 to s299.
+async fn with_300_entries(h: &Harness) -> ExecutionId {
     let id = h.submit(json!({})).await;
     let task = h.claim().await.unwrap();
     for number in 0..3 {
@@ -75,6 +75,13 @@ async fn a_fork_is_held_while_its_journal_is_copied_and_leaves_with_everything_i
         h.must::<RecordSteps>(entries(&task, 1 + number * 100, &page)).await;
     }
     h.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_is_held_while_its_journal_is_copied_and_leaves_with_everything_it_has() {
+    let h = Harness::with(ff_engine::Options { services: false, ..Default::default() }).await;
+    let id = with_300_entries(&h).await;
     let fork = h.must::<ForkExecution>(json!({ "execution_id": id, "before_step": { "name": "s250" } })).await;
     assert_eq!(fork.public_state, PublicState::Waiting);
     let fork = fork.execution_id;
@@ -90,6 +97,23 @@ async fn a_fork_is_held_while_its_journal_is_copied_and_leaves_with_everything_i
     other.must::<CancelExecution>(json!({ "execution_id": fork })).await;
     other.pass(8 * 24 * 3600 * 1000).await;
     assert_eq!(other.refused::<GetExecution>(json!({ "execution_id": fork })).await, Code::ExecutionNotFound);
+    other.finish().await;
+}
+
+/// The removal of an execution takes its journal away from the beginning on.
+#[tokio::test(start_paused = true)]
+async fn a_fork_whose_origin_loses_entries_while_it_is_copied_fails_and_never_starts_with_a_part() {
+    let h = Harness::with(ff_engine::Options { services: false, ..Default::default() }).await;
+    let id = with_300_entries(&h).await;
+    let fork = h.must::<ForkExecution>(json!({ "execution_id": id, "before_step": { "name": "s250" } })).await;
+    let mut removal = Batch::new(ff_core::CommandId::default());
+    let log = Key::new(b'j', &[id.uuid.as_bytes(), &0_u32.to_be_bytes()]);
+    removal.trims.push(Trim { log, before: 120 });
+    let store: &dyn Store = h.store.as_ref();
+    store.commit(id.partition(), [removal].into()).await.unwrap();
+    let other = h.second().await;
+    other.pass(130_000).await;
+    assert_eq!(other.state(&fork.execution_id).await, PublicState::Failed);
     other.finish().await;
 }
 

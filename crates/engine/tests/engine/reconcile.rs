@@ -43,6 +43,22 @@ async fn missing_surplus_and_moved_entries_are_repaired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reconcilers_have_been_through_everything_when_nothing_of_a_large_partition_is_left() {
+    let h = Harness::with(ff_engine::Options { reconcile_ms: 1_000, ..Default::default() }).await;
+    let rounds = || h.engine.metrics().reconciled.load(Ordering::Relaxed);
+    h.pass(1_500).await;
+    assert_eq!(rounds(), 1);
+    for _ in 0..1_200 {
+        h.submit(json!({})).await;
+    }
+    let before = rounds();
+    h.pass(10_000).await;
+    let rounds = rounds() - before;
+    assert!((1..=7).contains(&rounds), "a round takes several looks at 1,000 entries each: {rounds}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn losing_the_race_for_a_timer_is_no_repair() {
     let (h, trouble) = Harness::with_trouble(ff_engine::Options::default()).await;
     let other = h.second().await;

@@ -211,6 +211,30 @@ async fn overlap_decides_what_an_instant_comes_to_while_a_run_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instant_that_waits_at_a_pause_is_passed_over_and_a_trigger_that_waits_is_not() {
+    use RunOutcome::{Missed, Started};
+    let on = Deployment::start(START).await;
+    on.create("poll", json!({ "every_ms": HOUR }), json!({ "overlap": "buffer_one" })).await;
+    on.advance(2 * HOUR).await;
+    assert_eq!(on.get("poll").await.buffered, Some(START + 2 * HOUR));
+    on.it.must::<PauseSchedule>(json!({ "name": "poll" })).await;
+    assert_eq!(on.outcomes("poll").await, [(HOUR, Started), (2 * HOUR, Missed)]);
+    let triggered = on.it.must::<TriggerSchedule>(json!({ "name": "poll", "overlap": "buffer_one" })).await;
+    assert_eq!(on.get("poll").await.buffered, Some(triggered.scheduled_for));
+    on.complete().await;
+    on.advance(MINUTE).await;
+    assert_eq!(on.outcomes("poll").await[2..], started(&[2 * HOUR]), "what a person asked for runs, paused or not");
+    on.complete().await;
+    on.advance(HOUR).await;
+    on.it.must::<ResumeSchedule>(json!({ "name": "poll" })).await;
+    on.advance(MINUTE).await;
+    assert_eq!(on.outcomes("poll").await.len(), 3, "nothing that was due at the pause or since is run");
+    on.advance(HOUR).await;
+    assert_eq!(on.outcomes("poll").await[3..], started(&[4 * HOUR]));
+    on.it.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_saw_to_in_time_is_caught_up_on_as_the_schedule_says() {
     use RunOutcome::{Missed, Started};
     let mut on = Deployment::start(START).await;

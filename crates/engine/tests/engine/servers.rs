@@ -1,9 +1,11 @@
 //! The registry of servers: what it costs a server that is alone, and how several find each other.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use crate::recovery::join_late;
 use crate::support::Harness;
-use ff_core::op::GetDeployment;
+use ff_core::op::{Complete, GetDeployment};
 use ff_core::worker::Server;
 use ff_core::{CommandId, Document, Indexed, Partition, index};
 use ff_store::{Batch, EntryChange, Fence, Guard, LeaseChange, Put, Store};
@@ -95,5 +97,21 @@ async fn a_server_tells_which_servers_live_without_asking_the_store() {
     let left = h.must::<GetDeployment>(json!({})).await.servers;
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].answers);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_does_not_wait_finds_what_another_server_has_acknowledged() {
+    let h = Harness::start().await;
+    let (other, _) = join_late(&h, Duration::from_millis(10)).await;
+    h.pass(100).await;
+    assert!(other.claim_with(json!({ "wait_ms": 0 })).await.is_none(), "there is nothing yet");
+    for _ in 0..10 {
+        let id = h.submit(json!({})).await;
+        let task = other.claim_with(json!({ "wait_ms": 0 })).await.expect("its hint is under way");
+        assert_eq!(task.execution_id, id);
+        other.must::<Complete>(json!({ "execution_id": id, "fence": task.fence })).await;
+    }
+    other.engine.close().await;
     h.finish().await;
 }

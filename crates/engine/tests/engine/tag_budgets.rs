@@ -194,6 +194,21 @@ async fn odd_values_have_a_path_and_a_refused_charge_makes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_children_of_a_deleted_budget_go_with_it_and_limit_nothing_under_its_name() {
+    let h = Harness::start().await;
+    acme(&h, hundred()).await;
+    let x = task_of(&h, "x").await;
+    assert_eq!(report(&h, &x, 90).await, ReportUsageResult::Ok);
+    assert_eq!(h.refused::<DeleteBudget>(json!({ "name": "acme" })).await, Code::InUse);
+    h.must::<DeleteBudget>(json!({ "name": "acme", "force": true })).await;
+    assert_eq!(h.refused::<GetBudget>(json!({ "name": "acme/x" })).await, Code::BudgetNotFound);
+    acme(&h, hundred()).await;
+    assert_eq!(report(&h, &x, 50).await, ReportUsageResult::Ok);
+    assert_eq!((standing(&h, "acme").await, standing(&h, "acme/x").await), ((50, 0), (50, 0)));
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_child_is_deleted_or_taken_over_like_any_other() {
     let h = Harness::start().await;
     acme(&h, hundred()).await;

@@ -333,8 +333,8 @@ fn execution_stream() -> Value {
     let id = json!({ "name": "execution_id", "in": "path", "required": true,
         "schema": { "$ref": "#/components/schemas/ExecutionId" } });
     let steps = json!({
-        "name": "steps", "in": "query", "schema": { "type": "integer", "minimum": 0 },
-        "description": "Show the journal, too, behind the entry with this number.",
+        "name": "steps", "in": "query", "schema": { "type": "string", "pattern": "^([0-9]{1,9}-)?(10000|[0-9]{1,4})$" },
+        "description": "Show the journal, too, behind this entry: its number, or generation-number.",
     });
     json!({
         "operationId": "stream_execution",

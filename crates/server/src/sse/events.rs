@@ -99,6 +99,7 @@ impl Subscriber {
                 tokio::select! {
                     biased;
                     () = app.stopped() => return None,
+                    _ = self.credential.ended(&app) => return None,
                     () = self.watch.changed() => self.caught_up = false,
                     () = tokio::time::sleep_until(until) => {
                         self.caught_up = !looks;

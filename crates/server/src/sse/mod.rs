@@ -40,15 +40,24 @@ pub(crate) fn stream_path(path: &str) -> Result<Option<String>> {
     id.filter(|id| !id.is_empty() && !id.contains('/')).map(arguments::decode).transpose()
 }
 
-/// Whether a viewer wants to see the journal, too, and from where on: `steps=N` begins behind entry N.
-pub(crate) fn steps_after(query: Option<&str>) -> Result<Option<u64>> {
+/// Whether a viewer wants to see the journal, too, and from where on: `steps=N` begins behind entry N of the generation of
+/// now, and `steps=G-N` behind entry N of generation G.
+pub(crate) fn steps_after(query: Option<&str>) -> Result<Option<JournalSeen>> {
     let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(None) };
     match query.strip_prefix("steps=") {
         Some(after) => {
             let most = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
-            let number = after.parse().ok().filter(|number| *number <= most);
-            let refusal = || Error::invalid("steps", "must be the number of the last entry that was seen, 0 for none");
-            number.ok_or_else(refusal).map(Some)
+            let (generation, number) = match after.split_once('-') {
+                Some((generation, number)) => (generation.parse().map(Some), number),
+                None => (Ok(None), after),
+            };
+            let seen = generation.ok().zip(number.parse().ok().filter(|number| *number <= most));
+            let refusal = || {
+                let detail = "must be the last entry that was seen, as number or as generation-number; 0 for none";
+                Error::invalid("steps", detail)
+            };
+            let seen = seen.map(|(generation, after)| JournalSeen { generation, after });
+            seen.ok_or_else(refusal).map(Some)
         }
         None => {
             let name = query.split(['=', '&']).next().unwrap_or(query);
@@ -62,7 +71,7 @@ pub(crate) struct Beginning {
     /// Behind this frame; Last-Event-ID says more where both are said.
     pub(crate) after: Option<String>,
     /// Behind this entry of the journal, where it is to be shown.
-    pub(crate) steps: Option<u64>,
+    pub(crate) steps: Option<JournalSeen>,
 }
 
 /// Shows the stream of an execution, and its journal to a viewer that asks for it.
@@ -84,8 +93,7 @@ pub(crate) async fn execution(
     let seen = Seen { after, paused: false };
     // A refusal belongs into the status of the answer, so the first look comes before its head.
     let first = app.engine.follow(&caller, &id, seen, PAGE, 0).await?;
-    let journal = from.steps.map(|after| JournalSeen { generation: None, after });
-    let viewer = viewer::Viewer::new(app.clone(), (caller, credential), id, (seen, journal), place);
+    let viewer = viewer::Viewer::new(app.clone(), (caller, credential), id, (seen, from.steps), place);
     Ok(respond(viewer.begin(first).stream()))
 }
 
@@ -136,8 +144,10 @@ mod tests {
     #[test]
     fn only_steps_is_a_parameter_of_a_stream() {
         assert_eq!(steps_after(None).unwrap(), None);
-        assert_eq!(steps_after(Some("steps=7")).unwrap(), Some(7));
-        for (query, field) in [("steps=x", "steps"), ("steps=11001", "steps"), ("steps=1&a=2", "steps"), ("a=1", "a")] {
+        assert_eq!(steps_after(Some("steps=7")).unwrap(), Some(JournalSeen { generation: None, after: 7 }));
+        assert_eq!(steps_after(Some("steps=2-7")).unwrap(), Some(JournalSeen { generation: Some(2), after: 7 }));
+        let unreadable = ["steps=x", "steps=11001", "steps=1&a=2", "steps=-1", "steps=1-", "steps=1-2-3"];
+        for (query, field) in unreadable.map(|query| (query, "steps")).into_iter().chain([("a=1", "a")]) {
             assert_eq!(steps_after(Some(query)).unwrap_err().details["field"], field, "{query}");
         }
     }

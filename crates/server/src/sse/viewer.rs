@@ -111,9 +111,11 @@ impl Viewer {
                     None => std::future::pending().await,
                 }
             };
+            let revoked = self.credential.ended(&app);
             let stepped = tokio::select! {
                 biased;
                 () = app.stopped() => return None,
+                _ = revoked => return None,
                 news = news => news.and_then(|news| self.see_journal(news)),
                 stepped = self.step() => stepped,
                 () = tokio::time::sleep_until(ping_at) => {

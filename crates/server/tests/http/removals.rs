@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::{ADMIN, Client, Running, settings, with_tokens, within};
 
-async fn delete(client: &Client, path: &str) -> crate::support::Answer {
+pub(crate) async fn delete(client: &Client, path: &str) -> crate::support::Answer {
     client.send(Method::DELETE, path, "").await
 }
 

@@ -6,7 +6,7 @@ use hyper::Method;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Running, settings, with_tokens, within};
+use crate::support::{ADMIN, Client, Running, settings, with_tokens, within};
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,6 +163,51 @@ async fn a_viewer_that_asks_for_it_sees_the_journal_and_all_of_it_before_the_end
     assert_eq!(later.names(3).await, ["frame 0-1", "step ", "end "]);
     let refused = client.get(&format!("{path}?steps=many")).await;
     assert_eq!((refused.status, refused.json()["details"]["field"].as_str()), (400, Some("steps")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_viewer_that_comes_back_after_a_replay_sees_what_it_missed_of_both_generations() {
+    let server = Running::start(settings()).await;
+    let client = server.client();
+    let id = submit(&client, json!({ "kind": "a" })).await;
+    let finish = async |names: &[&str]| {
+        let fence = claim(&client).await;
+        let entries: Vec<_> = names.iter().map(|name| json!({ "name": name, "state": "completed" })).collect();
+        let body = json!({ "fence": fence, "first_number": 1, "entries": entries });
+        client.post(&format!("/v1/executions/{id}/complete"), &body).await.ok();
+    };
+    finish(&["one", "two", "three"]).await;
+    client.post(&format!("/v1/executions/{id}/replay"), &json!({})).await.ok();
+    finish(&["four", "five"]).await;
+    let path = format!("/v1/executions/{id}/stream");
+    for (seen, missed) in [("0-1", vec!["two", "three", "four", "five"]), ("1-1", vec!["five"]), ("1", vec!["five"])] {
+        let mut viewer = Viewer::open(&client, &format!("{path}?steps={seen}")).await;
+        let mut steps = Vec::new();
+        while let Some(event) = viewer.next().await {
+            steps.extend(event.data["step"]["name"].as_str().map(str::to_owned));
+        }
+        assert_eq!(steps, missed, "{seen}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_silent_streams_before_the_next_ping() {
+    let server = Running::start(with_tokens()).await;
+    let admin = server.client_with(ADMIN);
+    let body = json!({ "name": "r", "namespace": "default", "role": "reader" });
+    let secret = admin.post("/v1/admin/tokens", &body).await.ok()["secret"].as_str().unwrap().to_owned();
+    let reader = server.client_with(&secret);
+    let id = submit(&admin, json!({ "kind": "a" })).await;
+    let mut frames = Viewer::open(&reader, &format!("/v1/executions/{id}/stream")).await;
+    let mut events = Viewer::open(&reader, "/v1/events").await;
+    crate::removals::delete(&admin, "/v1/admin/tokens/r").await.ok();
+    for viewer in [&mut frames, &mut events] {
+        while let Some(event) = viewer.next().await {
+            assert_ne!(event.name, "ping", "it ends before it would have been told that it is still there");
+        }
+    }
     server.stop().await;
 }
 

@@ -353,12 +353,17 @@ impl CreateExecutionArgs {
         self.validate_single()
     }
 
+    /// The field that has such a key.
+    pub(crate) fn single_field(&self) -> &'static str {
+        if self.singleton.is_some() { "singleton" } else { "debounce" }
+    }
+
     /// An execution that a key stands for lives in the key's partition, and nowhere else.
     fn validate_single(&self) -> Result<()> {
         if self.single_key().is_none() {
             return Ok(());
         }
-        let field = if self.singleton.is_some() { "singleton" } else { "debounce" };
+        let field = self.single_field();
         if self.singleton.is_some() && self.debounce.is_some() {
             return Err(Error::invalid(field, "must not be given with debounce"));
         }

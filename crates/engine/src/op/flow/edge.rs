@@ -124,6 +124,9 @@ impl Command for Request<'_, ApplyDependencyToChild> {
         self.caller.check_lane(&child.lane)?;
         let unsatisfied = |child: &Execution| child.join.as_deref().map_or(0, Join::unsatisfied);
         if edge.state != EdgeState::Staged {
+            if let (Some(join), Some(policy)) = (child.join.as_deref(), &args.join) {
+                join.check_policy(policy)?;
+            }
             return Ok(ApplyDependencyToChildOutcome::AlreadyApplied { unsatisfied_count: unsatisfied(&child) });
         }
         flow.check_graph(args.expected_graph_revision)?;
