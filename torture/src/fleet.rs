@@ -19,6 +19,8 @@ use crate::instant::now_ms;
 const START_MAX: Duration = Duration::from_secs(60);
 /// A server that was told to end is given this long.
 const END_MAX: Duration = Duration::from_secs(30);
+/// A server that is busy is asked for its metrics so often.
+const METRICS_TRIES: usize = 5;
 /// The library that moves the clock of a process (Debian: the package libfaketime).
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
@@ -200,16 +202,19 @@ impl Fleet {
         processes.iter().map(|child| child.as_ref().map(Child::id)).collect()
     }
 
-    /// The sum of a metric over all servers that show it.
-    pub fn metric(&self, name: &str) -> f64 {
-        let pages = self.addresses.iter().filter_map(|address| http::request(address, "GET /metrics", &Value::Null));
-        let lines = pages.flat_map(|(_, page)| page.lines().map(str::to_owned).collect::<Vec<_>>());
-        let value = |line: String| {
+    /// A metric of each server, over all its labels. A server that does not show it is an error: nought would be an answer.
+    pub fn metric_of_each(&self, name: &str) -> Result<Vec<f64>, String> {
+        let value = |line: &str| {
             let rest = line.strip_prefix(name)?;
             let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
             rest.strip_prefix(' ')?.trim().parse::<f64>().ok()
         };
-        lines.filter_map(value).sum()
+        let sum = |address: &String| {
+            let page = (0..METRICS_TRIES).find_map(|_| http::request(address, "GET /metrics", &Value::Null));
+            let values: Vec<f64> = page.iter().flat_map(|(_, page)| page.lines().filter_map(value)).collect();
+            (!values.is_empty()).then(|| values.iter().sum()).ok_or_else(|| format!("{address} does not show {name}"))
+        };
+        self.addresses.iter().map(sum).collect()
     }
 
     /// Reads and commits of each server so far.

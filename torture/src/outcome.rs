@@ -32,8 +32,8 @@ pub struct Outcome {
     pub budgets: BTreeMap<String, Value>,
     /// How many places of the quota are taken.
     pub slots_in_use: i64,
-    /// What the reconcilers had to repair, and documents that could not be read.
-    pub repairs: f64,
+    /// What the reconcilers had to repair, and documents that could not be read; `None` if they did not look at everything.
+    pub repairs: Option<f64>,
 }
 
 impl Outcome {
@@ -108,7 +108,7 @@ impl Outcome {
             runs,
             run_count: whole["run_count"].as_u64().unwrap_or_default(),
             slots_in_use: whole["slots_in_use"].as_i64().unwrap_or(i64::MAX),
-            repairs: whole["repairs"].as_f64().unwrap_or(f64::MAX),
+            repairs: whole["repairs"].as_f64(),
         })
     }
 }

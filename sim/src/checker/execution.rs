@@ -148,6 +148,17 @@ impl Checker {
         self.expect(document.is_terminal() && over, Invariant::NothingLost, || {
             format!("{id} was removed as {:?}", document.public_state())
         });
+        // What is made again under the same id knows nothing of this.
+        self.facts.steps.retain(|(of, _), _| *of != id);
+        self.facts.started.remove(&id);
+        self.facts.resumptions.remove(&id);
+    }
+
+    /// Whether an execution is being removed or was removed once, even if there is another by now under its id.
+    pub(super) fn is_or_was_gone(&self, id: ExecutionId) -> bool {
+        let place = (id.partition(), Execution::key_of(&id));
+        let there = self.facts.executions.get(&place).filter(|seen| seen.document.removal.is_none());
+        there.is_none() || self.facts.removed.contains(&place)
     }
 
     fn check_lease(&mut self, change: &Change<'_>) {

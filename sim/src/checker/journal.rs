@@ -60,14 +60,16 @@ impl Checker {
     pub(crate) fn acknowledged_step(&mut self, id: ExecutionId, generation: u32, step: RecordedStep) {
         let written = self.facts.journals.get(&(id.partition(), journal_log(id, generation)));
         let seen = self.facts.executions.get(&(id.partition(), ff_core::execution::Execution::key_of(&id)));
-        let removed = seen.is_none_or(|seen| !is_kept(&seen.document, generation));
+        let removed = seen.is_none_or(|seen| !is_kept(&seen.document, generation)) || self.is_or_was_gone(id);
         // A generation may begin with entries of an earlier one; its own come behind those.
         let first = seen.and_then(|seen| seen.document.journal_segments(generation).last().map(|own| own.first));
         let there = written.is_some_and(|written| written.count + first.unwrap_or(1) > step.number);
         self.expect(there || removed, Invariant::JournalKept, || {
             format!("entry {} of {id} was acknowledged and never stored", step.number)
         });
-        self.facts.steps.entry((id, generation)).or_default().push(step);
+        if !removed {
+            self.facts.steps.entry((id, generation)).or_default().push(step);
+        }
     }
 
     /// A claim brought a journal: everything that earlier leases recorded is there.
@@ -101,8 +103,9 @@ impl Checker {
     ) {
         let Ok(id) = serde_json::from_value::<ExecutionId>(args["execution_id"].clone()) else { return };
         let place = (id.partition(), ff_core::execution::Execution::key_of(&id));
+        let kept = self.facts.executions.get(&place).is_some_and(|seen| is_kept(&seen.document, generation));
         // Retention, or a generation that continued as new, may have taken the journal while it was read.
-        if self.facts.executions.get(&place).is_none_or(|seen| !is_kept(&seen.document, generation)) {
+        if !kept || self.is_or_was_gone(id) {
             return;
         }
         self.check_numbers(id, entries);
@@ -163,6 +166,9 @@ impl Checker {
                 });
             }
             self.facts.journals.insert((commit.partition, append.log.clone()), written);
+        }
+        for trim in commit.batch.trims.iter().filter(|trim| trim.before == u64::MAX) {
+            self.facts.journals.remove(&(commit.partition, trim.log.clone()));
         }
     }
 }

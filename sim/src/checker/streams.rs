@@ -39,13 +39,17 @@ impl Checker {
                 });
             }
         }
+        // What is made again under the same id begins anew.
+        for trim in commit.batch.trims.iter().filter(|trim| trim.before == u64::MAX) {
+            self.facts.frames.remove(&(commit.partition, trim.log.clone()));
+        }
     }
 
     /// A holder was told that its frames up to this number are there.
     pub(crate) fn acknowledged_frames(&mut self, id: ExecutionId, fence: &LeaseFence, last: u64) {
         let log = frames_log(id, fence.attempt.0);
         let count = self.facts.frames.get(&(id.partition(), log)).copied().unwrap_or(0);
-        self.expect(count >= last, Invariant::FramesInOrder, || {
+        self.expect(count >= last || self.is_or_was_gone(id), Invariant::FramesInOrder, || {
             format!("frame {last} of {id} was acknowledged, but there are {count}")
         });
     }

@@ -42,8 +42,7 @@ impl Checker {
             last = frame.id.sequence;
         }
         let appended = self.facts.frames.get(&stream_of(id, attempt)).copied().unwrap_or(0);
-        let removed =
-            !self.facts.executions.contains_key(&(id.partition(), ff_core::execution::Execution::key_of(&id)));
+        let removed = self.is_or_was_gone(id);
         self.expect(last <= appended || removed, Invariant::FramesInOrder, || {
             format!("{id} attempt {attempt}: a viewer got frame {last} of {appended}")
         });

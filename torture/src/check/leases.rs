@@ -66,9 +66,8 @@ fn late_holders_are_refused(id: &str, run: &Run<'_>, score: &mut Score) {
 /// How long after the end of a lease the execution was given to another, at the least.
 fn measure_reclaims(run: &Run<'_>, score: &mut Score) {
     for pair in run.leases.windows(2).filter(|pair| pair[1].task["claim_kind"] == "reclaim") {
-        // A lease whose claim had no answer lies between.
-        if pair[0].epoch + 1 == pair[1].epoch {
-            score.reclaims.push((pair[1].claim.ended - pair[0].over_at).max(0));
-        }
+        // Otherwise a lease whose claim had no answer lies between.
+        let next = pair[0].epoch + 1 == pair[1].epoch;
+        score.reclaims.extend(pair[0].over_at.filter(|_| next).map(|over_at| (pair[1].claim.ended - over_at).max(0)));
     }
 }

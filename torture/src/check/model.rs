@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::history::{Call, History};
+use crate::history::{Answer, Call, History};
 use crate::outcome::Outcome;
 use crate::workload::plan::{LEASE_TTL_MS, STORE_LEAP_MS};
 
@@ -19,8 +19,8 @@ pub(super) struct Lease<'a> {
     /// It lasts at least until then: it was given or renewed no earlier than the call began, and the store's time leaps
     /// no further.
     pub(super) holds_until: i64,
-    /// It was over by then, unless a renewal without an answer prolonged it.
-    pub(super) over_at: i64,
+    /// It was over by then; `None` if its last renewal has no answer, so that nobody knows.
+    pub(super) over_at: Option<i64>,
     /// The earliest that its holder may have parted with it.
     pub(super) parted: i64,
 }
@@ -78,7 +78,7 @@ impl<'a> Model<'a> {
                         claim: call,
                         task,
                         holds_until: call.began + LEASE_TTL_MS - STORE_LEAP_MS,
-                        over_at: call.ended + LEASE_TTL_MS,
+                        over_at: Some(call.ended + LEASE_TTL_MS),
                         parted: i64::MAX,
                     });
                 }
@@ -96,11 +96,15 @@ impl Run<'_> {
     fn measure(&mut self) {
         for lease in &mut self.leases {
             let own = self.calls.iter().filter(|call| call.about["epoch"].as_u64() == Some(lease.epoch));
+            let last_renewal = own.clone().filter(|call| call.call == "renew").max_by_key(|call| call.began);
+            if last_renewal.is_some_and(|call| call.answer == Answer::Unknown) {
+                lease.over_at = None;
+            }
             for call in own {
                 match call.call.as_str() {
                     "renew" if renewed(call) => {
                         lease.holds_until = lease.holds_until.max(call.began + LEASE_TTL_MS - STORE_LEAP_MS);
-                        lease.over_at = lease.over_at.max(call.ended + LEASE_TTL_MS);
+                        lease.over_at = lease.over_at.map(|at| at.max(call.ended + LEASE_TTL_MS));
                     }
                     "complete" | "fail" | "suspend" => lease.parted = lease.parted.min(call.began),
                     _ => {}

@@ -17,8 +17,9 @@ pub(super) fn judge(model: &Model<'_>, score: &mut Score) {
     signals(model, score);
     graphs(model, score);
     instants(model, score);
-    let repairs = model.outcome.repairs;
-    score.judge("indexes agree with documents", 0, repairs == 0.0, || format!("{repairs} entries were repaired"));
+    if let Some(repairs) = model.outcome.repairs {
+        score.judge("indexes agree with documents", 0, repairs == 0.0, || format!("{repairs} entries were repaired"));
+    }
 }
 
 fn number(value: &Value) -> i64 {

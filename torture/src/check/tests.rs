@@ -95,7 +95,7 @@ fn sound() -> (History, Outcome) {
     let mut plain = ended(kind::PLAIN, 2);
     plain["steps"] = json!([{ "number": 1, "name": "step-1" }]);
     plain["frames"] = json!({ "0": ["Ingi", "Inki"] });
-    let mut outcome = Outcome { run_count: 2, ..Outcome::default() };
+    let mut outcome = Outcome { run_count: 2, repairs: Some(0.0), ..Outcome::default() };
     outcome.executions.insert("a".into(), plain);
     outcome.executions.insert("b".into(), ended(kind::DELAYED, 1));
     outcome.executions.insert("c".into(), ended(kind::WAITS, 2));
@@ -241,7 +241,7 @@ const DOCTORED: &[Doctored] = &[
         outcome.runs.insert("r2".to_owned(), T + 5_000);
     }),
     ("a schedule tells of its runs", |_, outcome| outcome.run_count = 3),
-    ("indexes agree with documents", |_, outcome| outcome.repairs = 1.0),
+    ("indexes agree with documents", |_, outcome| outcome.repairs = Some(1.0)),
     ("work was done", |history, _| history.calls.retain(|call| call.call != "complete")),
 ];
 
@@ -266,4 +266,28 @@ fn every_rule_has_a_history_that_breaks_it() {
     for rule in super::check(&history, &outcome).rules.into_keys() {
         assert!(DOCTORED.iter().any(|(doctored, _)| *doctored == rule), "{rule} has no history that breaks it");
     }
+}
+
+#[test]
+fn indexes_are_not_judged_unless_reconcilers_looked_at_everything() {
+    let (history, mut outcome) = sound();
+    let judged = |outcome: &Outcome| super::check(&history, outcome).rules.contains_key("indexes agree with documents");
+    assert!(judged(&outcome));
+    outcome.repairs = None;
+    assert!(!judged(&outcome));
+}
+
+#[test]
+fn a_reclaim_is_not_measured_when_nobody_knows_whether_the_lease_was_renewed() {
+    let (mut history, outcome) = sound();
+    let reclaims = |history: &History| super::check(history, &outcome).reclaims;
+    assert_eq!(reclaims(&history), [10]);
+    let mut renewal = held("renew", 18, "a", 1, json!({}));
+    (renewal.answer, renewal.ended, renewal.status) = (Answer::Unknown, i64::MAX, 0);
+    history.calls.push(renewal);
+    assert_eq!(reclaims(&history), Vec::<i64>::new());
+    let mut again = held("renew", 19, "a", 1, json!({}));
+    again.shown = json!({ "results": [{ "outcome": "renewed" }] });
+    history.calls.push(again);
+    assert_eq!(reclaims(&history), [1]);
 }

@@ -21,13 +21,18 @@ pub(super) fn deliver(caller: &mut Caller, incoming: &Mutex<Receiver<String>>, s
     let mut waiting: Vec<String> = Vec::new();
     while !stop.load(Ordering::SeqCst) {
         waiting.extend(incoming.lock().expect("no holder of this lock panics").try_iter().take(20));
-        waiting.retain(|id| !wake(caller, id));
+        waiting.retain(|id| !wake(caller, id, stop));
         thread::sleep(LOOK_AGAIN);
     }
 }
 
-/// Signals an execution that is suspended; says whether it is done with it.
-fn wake(caller: &mut Caller, id: &str) -> bool {
+/// Signals an execution that is suspended; says whether it is done with it. Servers whose store lost everything answer no
+/// signal any more, and each call to them takes its whole patience, so nothing begins that was told to stop.
+fn wake(caller: &mut Caller, id: &str, stop: &AtomicBool) -> bool {
+    let goes_on = || !stop.load(Ordering::SeqCst);
+    if !goes_on() {
+        return false;
+    }
     let Some(state) = caller.look_json(&format!("/v1/executions/{id}/state")) else { return true };
     match state["public_state"].as_str() {
         Some("suspended") => {}
@@ -39,7 +44,8 @@ fn wake(caller: &mut Caller, id: &str) -> bool {
     let body = json!({ "name": "go", "idempotency_key": "go", "payload": id });
     let about = json!({ "id": id, "key": "go" });
     let request = Request { call: "signal", path, body, about };
-    (0..REPEATS).filter_map(|_| caller.insist(&request)).filter(|reply| reply.accepted).count() > 0
+    let repeats = (0..REPEATS).take_while(|_| goes_on());
+    repeats.filter_map(|_| caller.insist(&request)).filter(|reply| reply.accepted).count() > 0
 }
 
 /// A signal with a token that nobody signed must change nothing.
