@@ -19,6 +19,9 @@ const PAGE: usize = 100;
 /// A share of counts lasts for two seconds; a pause of this length makes the next one a count of its own.
 const COUNTS_SHARED: Duration = Duration::from_millis(2_100);
 const COUNTS: usize = 20;
+/// PostgreSQL writes and vacuums for about a minute after it was filled with a million executions, and every question
+/// that is asked meanwhile takes longer. The figures are of a store at rest, so it gets this long for each execution.
+const REST: Duration = Duration::from_micros(60);
 const HOUR_MS: i64 = 3_600_000;
 
 /// Fills a store and asks for the first page of each filter, and for counts.
@@ -26,6 +29,9 @@ pub(crate) async fn search(run: &Run<'_>) -> Result<()> {
     let subject = run.start().await?;
     let client = &subject.client;
     let facts = fill(run, client).await?;
+    run.progress("letting the store come to rest");
+    let executions = u32::try_from(run.arguments.tasks).unwrap_or(u32::MAX);
+    tokio::time::sleep(REST * executions).await;
     for (name, filter) in filters(&facts) {
         run.progress(&format!("asking for {name}"));
         let mut args = json!({ "limit": PAGE });
