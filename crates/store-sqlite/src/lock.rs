@@ -197,3 +197,27 @@ mod database {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// File systems give the number of a deleted file to the next new one, so the threads get each other's.
+    #[test]
+    fn a_new_file_is_free_although_a_file_of_its_number_was_open_here() {
+        const THREADS: usize = 8;
+        const FILES: usize = 300;
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..FILES {
+                        let directory = tempfile::tempdir().unwrap();
+                        let lock = FileLock::take(&directory.path().join("ff.db")).unwrap();
+                        drop(directory);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+    }
+}
