@@ -13802,8 +13802,8 @@ export interface operations {
     stream_execution: {
         parameters: {
             query?: {
-                /** @description Show the journal, too, behind the entry with this number. */
-                steps?: number;
+                /** @description Show the journal, too, behind this entry: its number, or generation-number. */
+                steps?: string;
                 /** @description The same as Last-Event-ID, for a browser's first request. */
                 after?: string;
                 /** @description A ticket in place of an API token; see create_stream_ticket. */
