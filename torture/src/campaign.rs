@@ -163,7 +163,7 @@ fn drain(caller: &mut Caller) {
     let (mut open, mut since) = (u64::MAX, Instant::now());
     while open > 0 && since.elapsed() < GRACE {
         thread::sleep(Duration::from_millis(300));
-        let left = open_executions(caller).unwrap_or(u64::MAX);
+        let left = open_executions(caller).map_or(u64::MAX, |(count, _)| count);
         if left < open {
             (open, since) = (left, Instant::now());
         }

@@ -127,12 +127,12 @@ pub(crate) fn list(caller: &mut Caller, filter: &str) -> Vec<String> {
     }
 }
 
-/// How many executions have not ended; `None` when no server says.
-pub(crate) fn open_executions(caller: &mut Caller) -> Option<u64> {
+/// How many executions had not ended, and when they were counted; `None` when no server says.
+pub(crate) fn open_executions(caller: &mut Caller) -> Option<(u64, i64)> {
     const ENDED: [&str; 5] = ["completed", "failed", "cancelled", "expired", "skipped"];
     let counts = caller.look_json("/v1/counts")?;
     let states = counts["states"].as_object()?.iter().filter(|(state, _)| !ENDED.contains(&state.as_str()));
-    Some(states.filter_map(|(_, count)| count["value"].as_u64()).sum())
+    Some((states.filter_map(|(_, count)| count["value"].as_u64()).sum(), counts["counted_at"].as_i64()?))
 }
 
 fn read_all(servers: &[String], recorder: &Arc<Recorder>, wanted: BTreeMap<String, &str>) -> BTreeMap<String, Value> {

@@ -320,7 +320,8 @@ fn id_of(name: &str) -> [u8; 16] {
 }
 
 /// An API token as lists show it: nothing that helps to forge one.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ApiTokenInfo {
     /// Its name.

@@ -90,7 +90,8 @@ impl AuditRecord {
 }
 
 /// An audit record as people see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditView {
     /// Its place in the log.
     pub sequence: u64,

@@ -204,6 +204,7 @@ impl<'de> Deserialize<'de> for CapabilitySet {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for CapabilitySet {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "CapabilitySet".into()

@@ -61,7 +61,8 @@ crate::document! {
 }
 
 /// A condition that a suspension waits for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Condition {
     /// A signal that one of the matchers accepts; without matchers, any signal.

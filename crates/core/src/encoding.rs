@@ -120,12 +120,12 @@ macro_rules! document {
     };
     ($(#[$meta:meta])* pub api struct $name:ident { $( $(#[$fmeta:meta])* $short:literal $field:ident : $ty:ty $(= $default:expr)? ),* $(,)? }) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, schemars::JsonSchema)]
-        #[schemars(default, deny_unknown_fields)]
+        #[derive(Debug, Clone, PartialEq)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(default, deny_unknown_fields))]
         pub struct $name {
             $( $(#[$fmeta])* pub $field: $ty, )*
             /// Keys of a newer version, kept through a round trip.
-            #[schemars(skip)]
+            #[cfg_attr(feature = "schema", schemars(skip))]
             pub extra: $crate::encoding::Extra,
         }
         $crate::document!(@impls $name { $( $short $field : $ty $(= $default)? ),* });
@@ -316,6 +316,7 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for Blob {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Blob".into()
@@ -355,6 +356,7 @@ impl<'de> Deserialize<'de> for JsonText {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for JsonText {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "JsonValue".into()

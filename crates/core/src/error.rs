@@ -11,7 +11,8 @@ use crate::encoding::is_answer;
 use crate::newer::Word;
 
 /// The class of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// The thing named does not exist (or not for this caller).
@@ -234,6 +235,7 @@ impl<'de> Deserialize<'de> for Code {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for Code {
     fn schema_name() -> Cow<'static, str> {
         "Code".into()
@@ -245,7 +247,8 @@ impl schemars::JsonSchema for Code {
 }
 
 /// A refusal: a code, a sentence about this very case, and details that programs read.
-#[derive(Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Error {
     /// The code, from the table.
     pub code: Code,

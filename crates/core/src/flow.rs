@@ -48,7 +48,8 @@ impl FlowState {
 }
 
 /// How many members of a flow are in each state.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct MemberCounts(BTreeMap<PublicState, u64>);
 

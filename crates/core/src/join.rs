@@ -37,7 +37,8 @@ crate::document! {
 }
 
 /// How the outcomes of its upstreams decide about a child.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum JoinPolicy {
     /// Every upstream must succeed.

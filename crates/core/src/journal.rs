@@ -8,7 +8,6 @@
 mod identity;
 
 use bytes::Bytes;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, Document, JsonText};
@@ -124,7 +123,8 @@ impl StepRecord {
 }
 
 /// An entry as a lease holder records it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepEntry {
     /// Its name in the program, 1 to 128 bytes.
@@ -349,7 +349,8 @@ impl<'a> NewEntries<'a> {
 }
 
 /// Findings of the holder about its journal while the function ran, sent with an ending.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct RunNotes {
     /// Entries of the journal that the run never asked for: the program no longer has these steps. At most 100.
@@ -402,7 +403,8 @@ impl NewRecord {
 }
 
 /// An entry as readers and resumed workers get it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepView {
     /// Its number in the journal.
     pub number: u64,
@@ -507,7 +509,8 @@ impl StepRecord {
 }
 
 /// The journal as a claim brings it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Journal {
     /// Its records, oldest first; all of them unless `complete` is false.
     pub entries: Vec<StepView>,

@@ -150,7 +150,8 @@ impl Lane {
 }
 
 /// A lane as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneView {
     /// The namespace it belongs to.
     pub namespace: String,

@@ -9,7 +9,8 @@ use crate::state::PublicState;
 use crate::vocabulary;
 
 /// The proof that a lease holder shows with every call. Attempt, id and epoch must all be those of the present lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct LeaseFence {
     /// The attempt the lease runs.
@@ -254,7 +255,8 @@ vocabulary! {
 }
 
 /// The right to claim an execution, as its worker receives it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ClaimGrant {
     /// Becomes the id of the lease.

@@ -96,7 +96,8 @@ impl fmt::Display for Partition {
 }
 
 /// How many partitions each family has; fixed when a deployment is first started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct PartitionConfig {
     /// Flow partitions.

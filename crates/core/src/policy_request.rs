@@ -1,6 +1,5 @@
 //! A policy as a submission writes it: whatever it leaves out is the default of its namespace, then that of the policy.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::budget::Amounts;
@@ -12,7 +11,8 @@ use crate::policy::{Backoff, FallbackTier, NoProgressPolicy, Policy, SuspensionP
 macro_rules! said {
     ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$fmeta:meta])* $field:ident : $ty:ty ),* $(,)? }) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(remote = "Self", default, deny_unknown_fields)]
         pub struct $name {
             $(

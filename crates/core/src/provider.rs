@@ -11,7 +11,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, Document};
@@ -97,7 +96,8 @@ impl ProviderCost {
 }
 
 /// A provider's answer to a call that wants to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acquired {
     /// Whether the call may be made now. Otherwise ask again with the same key when it is ready.
     pub granted: bool,

@@ -70,7 +70,8 @@ pub struct QuotaChange {
 }
 
 /// A quota's decision about one claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum QuotaDecision {
     /// It may run; what it takes was recorded.
@@ -420,7 +421,8 @@ fn admission_digest(execution: &ExecutionId, attempt: AttemptIndex) -> [u8; DIGE
 }
 
 /// A quota as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaStatus {
     /// The namespace it belongs to.
     pub namespace: String,

@@ -265,7 +265,8 @@ impl Reservation {
 }
 
 /// A reservation as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReservationView {
     /// The budget.
     pub budget: String,

@@ -150,6 +150,7 @@ impl<'de> Deserialize<'de> for FrameId {
     }
 }
 
+#[cfg(feature = "schema")]
 impl schemars::JsonSchema for FrameId {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "FrameId".into()
@@ -220,7 +221,8 @@ pub fn check_tail_wait(wait_ms: i64) -> Result<()> {
 }
 
 /// A frame as a reader gets it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamFrame {
     /// Its public id.
     pub id: FrameId,
@@ -243,7 +245,8 @@ pub struct StreamFrame {
 }
 
 /// The answer to a read or a tail. A stream that was never written looks open.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamFrames {
     /// The frames, in order.
     pub frames: Vec<StreamFrame>,

@@ -1,7 +1,6 @@
 //! Tools: kinds of work that agents may call. A worker says what its kinds take and give; what it said stays when it is
 //! gone, so that a call that comes back after a crash still knows what it called.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::answer_schema::AnswerSchema;
@@ -36,7 +35,8 @@ impl TaskSupport {
 pub const RESERVED_PREFIX: &str = "flowfabric_";
 
 /// A worker's definition of a kind that agents may call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ToolDefinition {
     /// The kind of work, which is the tool's name: letters, digits, `_`, `-` and `.`.
@@ -207,7 +207,8 @@ impl Tool {
 }
 
 /// A kind of work that agents may call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolView {
     /// Its namespace.
     pub namespace: String,

@@ -8,7 +8,8 @@ use crate::key::Key;
 use crate::partition::digest16;
 
 /// The answer to a report of usage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ReportUsageResult {
     /// It was counted.

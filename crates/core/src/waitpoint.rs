@@ -309,7 +309,8 @@ impl Waitpoint {
 }
 
 /// A waitpoint that takes signals, as lists show it. Never its token: the fingerprint tells tokens apart.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", default, deny_unknown_fields)]
 pub struct PendingWaitpointInfo {
     /// The waitpoint.

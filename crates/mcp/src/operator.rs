@@ -1,5 +1,6 @@
 //! Tools for people who operate a deployment through an agent: operations under their own names, with their own roles.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use ff_core::op::{self, Operation, OperationInfo};
@@ -72,6 +73,14 @@ macro_rules! offered {
 
 static OFFERED: LazyLock<Vec<Offered>> = LazyLock::new(|| operator_tools!(offered));
 
+/// The JSON schemas of the tools' arguments, by operation. Tests make the committed file from the types; a server reads it,
+/// because it has no schemas of its own.
+static SCHEMAS: LazyLock<BTreeMap<String, Arc<JsonObject>>> = LazyLock::new(|| {
+    let schemas: BTreeMap<String, JsonObject> =
+        serde_json::from_str(include_str!("../operator_tools.json")).expect("a test compares the file with the types");
+    schemas.into_iter().map(|(operation, schema)| (operation, Arc::new(schema))).collect()
+});
+
 /// The tools that a caller may hope to call.
 pub(crate) fn list(deployment: &impl Deployment) -> Vec<Tool> {
     let mine = OFFERED.iter().filter(|offered| deployment.offers(&offered.info));
@@ -119,23 +128,43 @@ where
 }
 
 fn offer(info: OperationInfo, effect: Effect) -> Offered {
-    let mut settings = schemars::generate::SchemaSettings::draft2020_12();
-    settings.inline_subschemas = true;
-    let schema = (info.args_schema)(&mut settings.into_generator());
-    let schema: JsonObject = schema.as_object().cloned().unwrap_or_default();
+    let schema = SCHEMAS.get(info.name).cloned().unwrap_or_default();
     let annotations = ToolAnnotations::new()
         .read_only(effect == Effect::Reads)
         .destructive(effect == Effect::Destroys)
         .idempotent(effect == Effect::Reads)
         .open_world(false);
-    let mut tool = Tool::new(format!("{RESERVED_PREFIX}{}", info.name), info.summary, Arc::new(schema));
+    let mut tool = Tool::new(format!("{RESERVED_PREFIX}{}", info.name), info.summary, schema);
     tool.annotations = Some(annotations);
     Offered { info, tool }
 }
 
 #[cfg(test)]
 mod tests {
+    use schemars::generate::SchemaSettings;
+    use serde_json::Map;
+
     use super::*;
+
+    /// `UPDATE=1 cargo test -p ff-mcp operator` writes the committed file anew.
+    #[test]
+    fn the_committed_schemas_are_those_of_the_types() {
+        let schema = |info: &OperationInfo| {
+            let mut settings = SchemaSettings::draft2020_12();
+            settings.inline_subschemas = true;
+            (info.args_schema)(&mut settings.into_generator()).to_value()
+        };
+        let schemas: Map<String, Value> =
+            OFFERED.iter().map(|offered| (offered.info.name.to_owned(), schema(&offered.info))).collect();
+        let mut text = serde_json::to_string_pretty(&schemas).unwrap();
+        text.push('\n');
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/operator_tools.json");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(committed == text, "operator_tools.json is out of date: run UPDATE=1 cargo test -p ff-mcp operator");
+    }
 
     #[test]
     fn every_tool_says_what_it_takes_and_does() {

@@ -59,7 +59,9 @@ pub use task::{
 };
 pub use task_error::{TaskError, category};
 pub use transport::StreamEvent;
-pub use typed::{Submit, Task, TaskExecution, TaskSubmission, tool};
+#[cfg(feature = "schema")]
+pub use typed::tool;
+pub use typed::{Submit, Task, TaskExecution, TaskSubmission};
 pub use worker::{FlowFabricWorker, Tasks, WorkerConfig};
 
 pub use ff_macros::task;

@@ -3,8 +3,6 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use ff_core::JsonText;
-use ff_core::tool::{TaskSupport, ToolDefinition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -44,7 +42,7 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// Describes a [`Task`] to agents, with the schemas of its types: given to [`WorkerRuntime::tool`](crate::WorkerRuntime::tool)
-/// it becomes a tool of the Model Context Protocol.
+/// it becomes a tool of the Model Context Protocol. It is part of the feature `schema`, which is on unless it is left out.
 ///
 /// ```
 /// use flowfabric::{Task, ToolDefinition};
@@ -60,11 +58,15 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 /// let tool = ToolDefinition { repeatable: true, ..flowfabric::tool::<Greet>("Greets somebody by name.") };
 /// assert_eq!(tool.kind, "greet");
 /// ```
-pub fn tool<T>(description: impl Into<String>) -> ToolDefinition
+#[cfg(feature = "schema")]
+pub fn tool<T>(description: impl Into<String>) -> ff_core::tool::ToolDefinition
 where
     T: Task + schemars::JsonSchema,
     T::Output: schemars::JsonSchema,
 {
+    use ff_core::JsonText;
+    use ff_core::tool::{TaskSupport, ToolDefinition};
+
     let schema = |schema: schemars::Schema| JsonText(serde_json::Value::from(schema).to_string());
     ToolDefinition {
         kind: T::KIND.to_owned(),

@@ -17,7 +17,8 @@ pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infalli
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
 /// A refusal as it stands in a response.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Problem<'a> {
     /// Where the code is explained, relative to the documentation.
     #[serde(rename = "type")]

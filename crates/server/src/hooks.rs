@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use ff_core::op::HookReceipt;
 use ff_core::{Error, Result};
 use ff_engine::HookMessage;
 use hyper::{Method, Request, Response};
-use schemars::SchemaGenerator;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::answer::{self, Body};
@@ -72,32 +69,4 @@ fn namespace(query: &str) -> Result<Option<String>> {
         }
     }
     Ok(namespace)
-}
-
-/// The hook in the description of the API.
-pub(crate) fn operation(generator: &mut SchemaGenerator) -> Value {
-    let receipt = generator.subschema_for::<HookReceipt>();
-    let parameter = |name: &str, place: &str, description: &str| {
-        let required = place == "path";
-        let schema = json!({ "type": "string" });
-        json!({ "name": name, "in": place, "required": required, "description": description, "schema": schema })
-    };
-    json!({
-        "operationId": "receive_hook",
-        "summary": "Posts a message to an inbound hook. No API token is needed: the signature of the message is its proof.",
-        "tags": ["hooks"],
-        "security": [],
-        "parameters": [
-            parameter("name", "path", "The hook."),
-            parameter("namespace", "query", "Where it works; `default` when absent."),
-        ],
-        "requestBody": { "required": true, "content": {
-            "application/json": { "schema": {} },
-            "application/octet-stream": { "schema": { "type": "string", "format": "binary" } },
-        } },
-        "responses": {
-            "200": { "description": "What became of it.", "content": { "application/json": { "schema": receipt } } },
-            "default": { "$ref": "#/components/responses/Problem" },
-        },
-    })
 }

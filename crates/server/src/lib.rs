@@ -27,7 +27,7 @@ mod http2;
 mod mcp;
 pub mod metrics;
 mod networks;
-pub mod openapi;
+mod openapi;
 mod origin;
 mod queues;
 mod route;

@@ -8,9 +8,7 @@ use ff_core::{Code, Error, Result, Role};
 use ff_engine::Caller;
 use hyper::header::SET_COOKIE;
 use hyper::{HeaderMap, Method, Request, Response};
-use schemars::SchemaGenerator;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::answer::{self, Body};
 use crate::app::App;
@@ -26,7 +24,8 @@ pub(crate) const PATH: &str = "/v1/session";
 const BODY_MAX_BYTES: usize = 4 * 1024;
 
 /// The body of a request to begin a session.
-#[derive(Deserialize, schemars::JsonSchema)]
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BeginSession {
     /// An API token.
@@ -34,7 +33,8 @@ pub(crate) struct BeginSession {
 }
 
 /// On whose behalf a page acts.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SessionView {
     /// The name of the token, as the audit log has it.
     name: String,
@@ -94,27 +94,4 @@ fn view(app: &App, caller: &Caller) -> SessionView {
         role: caller.role,
         tokens_required: !app.config.open(),
     }
-}
-
-/// The routes of sessions in the OpenAPI document, by method.
-pub(crate) fn operations(generator: &mut SchemaGenerator) -> [(&'static str, Value); 3] {
-    let view = generator.subschema_for::<SessionView>().to_value();
-    let begin = generator.subschema_for::<BeginSession>().to_value();
-    let operation = |id: &str, summary: &str, responses: Value| json!({ "operationId": id, "summary": summary, "tags": ["session"], "responses": responses });
-    let problem = json!({ "$ref": "#/components/responses/Problem" });
-    let shown = json!({
-        "200": { "description": "Done.", "content": { "application/json": { "schema": view } } },
-        "default": problem,
-    });
-    let look = operation("get_session", "Shows on whose behalf a caller acts.", shown.clone());
-    let mut begins = operation("begin_session", "Exchanges an API token for the session cookie of a browser.", shown);
-    begins["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": begin } } });
-    begins["security"] = json!([]);
-    let gone = json!({ "204": { "description": "The cookie is removed." }, "default": problem });
-    // No server keeps sessions, so that none can forget one: what ends a session before its time is its token's revocation.
-    let summary = "Removes the session cookie of a browser. A copy of the cookie stays good until its time is over or its \
-                   token is revoked.";
-    let mut ends = operation("end_session", summary, gone);
-    ends["security"] = json!([]);
-    [("GET", look), ("POST", begins), ("DELETE", ends)]
 }

@@ -17,12 +17,19 @@ pub(super) const ROWS: [Row; 24] = [
     Row {
         number: 1,
         what: "workers are killed all the time",
-        parts: &[On(
-            EVERY,
-            Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
-                .until(50_000, Counted::Executions)
-                .reclaims_within(1_000),
-        )],
+        parts: &[
+            On(
+                EVERY,
+                Trial::new(&[WorkerKill], &["leases do not overlap", "an epoch has one lease"])
+                    .until(50_000, Counted::Executions)
+                    .reclaims_within(1_000),
+            ),
+            Planted(
+                Sqlite,
+                &[WorkerKill],
+                Mistake { bug: "expiry_ignores_renewal", rule: "leases do not overlap", focus: kind::LONG },
+            ),
+        ],
     },
     Row {
         number: 2,

@@ -1,7 +1,7 @@
 //! The clients: submitters that insist until they know what became of each call, and whoever made the budgets, quotas and
 //! the schedule before.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::backlog::Backlog;
 use super::plan::{self, Load, kind};
 use super::signals;
 use crate::caller::{Caller, Request};
@@ -39,7 +40,7 @@ impl Clients {
         let (stop_submitting, stop): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let (sender, receiver) = channel();
         let waiting = Arc::new(Mutex::new(receiver));
-        let open: Arc<AtomicU64> = Arc::default();
+        let backlog: Arc<Backlog> = Arc::default();
         let submitters = (0..SUBMITTERS).map(|number| {
             let mut submitter = Submitter {
                 caller: Caller::new(servers, recorder, number),
@@ -48,11 +49,12 @@ impl Clients {
                 turn: 0,
                 focus: load.focus,
                 waiting: sender.clone(),
+                backlog: backlog.clone(),
             };
-            let (stop, open, load) = (stop_submitting.clone(), open.clone(), *load);
+            let (stop, load) = (stop_submitting.clone(), *load);
             thread::spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    if open.load(Ordering::SeqCst) < load.open_max {
+                    if submitter.backlog.open() < load.open_max {
                         submitter.turn();
                     }
                     thread::sleep(load.pace);
@@ -71,8 +73,8 @@ impl Clients {
         others.push(thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 watch(&mut watcher, &recorder);
-                if let Some(count) = open_executions(&mut watcher) {
-                    open.store(count, Ordering::SeqCst);
+                if let Some((count, counted_at)) = open_executions(&mut watcher) {
+                    backlog.counted(count, counted_at, now_ms());
                 }
                 thread::sleep(LOOK_AGAIN);
             }
@@ -148,6 +150,7 @@ struct Submitter {
     focus: Option<&'static str>,
     /// Executions that wait for a signal.
     waiting: Sender<String>,
+    backlog: Arc<Backlog>,
 }
 
 impl Submitter {
@@ -205,8 +208,9 @@ impl Submitter {
             body.extend(more);
         }
         let request = Request { call: "submit", path: "/v1/executions".to_owned(), body, about };
-        let reply = self.caller.insist(&request)?;
-        reply.accepted.then(|| reply.body["execution_id"].as_str().unwrap_or_default().to_owned())
+        let reply = self.caller.insist(&request).filter(|reply| reply.accepted)?;
+        self.backlog.submitted(1, now_ms());
+        Some(reply.body["execution_id"].as_str().unwrap_or_default().to_owned())
     }
 
     /// A random graph of three to six members.
@@ -230,7 +234,10 @@ impl Submitter {
         }
         let about = json!({ "key": key, "edges": edges });
         let body = json!({ "kind": "graph", "nodes": nodes, "edges": edges, "idempotency_key": key });
-        self.caller.insist(&Request { call: "flow", path: "/v1/flows".to_owned(), body, about });
+        let request = Request { call: "flow", path: "/v1/flows".to_owned(), body, about };
+        if self.caller.insist(&request).is_some_and(|reply| reply.accepted) {
+            self.backlog.submitted(size, now_ms());
+        }
     }
 }
 

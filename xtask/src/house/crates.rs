@@ -1,4 +1,5 @@
-//! The arrows between crates: a crate depends on lower ones only.
+//! The arrows between crates: a crate depends on lower ones only, and none brings JSON schemas into the program that people
+//! install.
 
 use std::path::Path;
 
@@ -25,6 +26,11 @@ fn row(package: &str) -> Option<usize> {
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> {
     for manifest in manifests(root)? {
         let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+        if asks_for_schemas(&text) {
+            let refused =
+                "depends on JSON schemas, which `ff` would then have, too; only tests and users of the SDK need them";
+            findings.refused.push(format!("{} {refused}", manifest.display()));
+        }
         let Some((package, dependencies)) = read(&text) else { continue };
         let Some(own) = row(&package) else {
             findings.refused.push(format!("{package} stands in no row of crates; add it in xtask/src/house/crates.rs"));
@@ -40,7 +46,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<(), String> 
 }
 
 fn manifests(root: &Path) -> Result<Vec<std::path::PathBuf>, String> {
-    let mut found = Vec::new();
+    let mut found = vec![root.join("Cargo.toml")];
     for folder in [root.to_owned(), root.join("crates")] {
         let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path().join("Cargo.toml")));
@@ -48,6 +54,23 @@ fn manifests(root: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Whether a dependency outside of tests turns the feature `schema` on: cargo gives a package the features that any of its
+/// users asks for.
+fn asks_for_schemas(text: &str) -> bool {
+    let mut section = "";
+    text.lines().map(str::trim).any(|line| {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        }
+        let defaults = match section {
+            "workspace.dependencies" => line.starts_with("flowfabric ") && !line.contains("default-features = false"),
+            "dependencies" => line.starts_with("flowfabric") && line.contains("default-features = true"),
+            _ => return false,
+        };
+        defaults || line.contains("\"schema\"")
+    })
 }
 
 /// The name of a package and what it depends on outside of tests.
@@ -79,5 +102,17 @@ mod tests {
     fn a_manifest_is_read_without_what_tests_need() {
         let text = "[package]\nname = \"a\"\n[dependencies]\nff-core.workspace = true\nserde = \"1\"\n[dev-dependencies]\nx = \"1\"\n";
         assert_eq!(read(text), Some(("a".to_owned(), vec!["ff-core".to_owned(), "serde".to_owned()])));
+    }
+
+    #[test]
+    fn schemas_are_for_tests_and_for_users_of_the_sdk() {
+        let core = "ff-core = { workspace = true, features = [\"schema\"] }\n";
+        assert!(asks_for_schemas(&format!("[dependencies]\n{core}")));
+        assert!(!asks_for_schemas(&format!("[features]\ndefault = [\"schema\"]\n[dev-dependencies]\n{core}")));
+        assert!(asks_for_schemas("[workspace.dependencies]\nflowfabric = { path = \"crates/sdk\" }\n"));
+        assert!(!asks_for_schemas(
+            "[workspace.dependencies]\nflowfabric = { path = \"a\", default-features = false }\n"
+        ));
+        assert!(asks_for_schemas("[dependencies]\nflowfabric = { workspace = true, default-features = true }\n"));
     }
 }

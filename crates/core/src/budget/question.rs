@@ -49,7 +49,8 @@ impl BudgetQuestion {
 }
 
 /// A question of a budget as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetQuestionView {
     /// The namespace of the budget.
     pub namespace: String,

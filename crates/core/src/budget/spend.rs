@@ -40,7 +40,8 @@ document! {
 }
 
 /// Why a reservation was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpendRefusal {
     /// The budget that refused.
     pub budget: String,
@@ -58,7 +59,8 @@ pub struct SpendRefusal {
 }
 
 /// How one dimension of a budget stands in the present window.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
     /// The amount that was used.
     pub used: i64,

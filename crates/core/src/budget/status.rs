@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{Amounts, Budget, BudgetDefinition, BudgetQuestionView, ClosedWindow, Standing};
 
 /// A budget as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetStatus {
     /// The namespace it belongs to.
     pub namespace: String,

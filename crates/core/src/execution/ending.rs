@@ -48,7 +48,8 @@ vocabulary! {
 }
 
 /// The outcome of a reported failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum FailOutcome {
     /// It will be tried again.

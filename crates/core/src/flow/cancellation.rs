@@ -49,7 +49,8 @@ impl FlowCancellation {
 }
 
 /// A member that could not be cancelled with its flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CancelFailure {
     /// The member.
     pub execution_id: ExecutionId,
@@ -58,7 +59,8 @@ pub struct CancelFailure {
 }
 
 /// The answer to the cancellation of a flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CancelFlowResult {
     /// Nothing starts any more; members follow.

@@ -1,6 +1,5 @@
 //! The identity of an entry of a journal, and the ids that follow from it.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -12,7 +11,8 @@ use crate::partition::digest16;
 use crate::text;
 
 /// Which entry of a journal: its name, and its key or how many calls of the name came before it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepIdentity {
     /// Its name in the program.

@@ -1,6 +1,5 @@
 //! Questions that wait for people, and decisions by people who know nothing but a waitpoint.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -25,7 +24,8 @@ operation! {
 }
 
 /// The arguments of `list_approvals`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListApprovalsArgs {
     /// Their namespace; the caller's default when absent.
@@ -52,7 +52,8 @@ pub struct ListApprovalsArgs {
 }
 
 /// The answer to `list_approvals`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListApprovalsOutcome {
     /// Executions that wait for people.
     pub items: Vec<ApprovalView>,
@@ -65,7 +66,8 @@ pub struct ListApprovalsOutcome {
 }
 
 /// An execution that waits for people.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalView {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -137,7 +139,8 @@ operation! {
 }
 
 /// The arguments of `signal_waitpoint`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignalWaitpointArgs {
     /// The waitpoint.
@@ -235,7 +238,8 @@ operation! {
 }
 
 /// The arguments of `read_question`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReadQuestionArgs {
     /// The waitpoint.
@@ -246,7 +250,8 @@ pub struct ReadQuestionArgs {
 }
 
 /// The answer to `read_question`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadQuestionOutcome {
     /// Whether the waitpoint still takes an answer.
     pub open: bool,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -25,7 +24,8 @@ operation! {
 }
 
 /// The arguments of `create_budget`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateBudgetArgs {
     /// Its name, unique in its namespace.
@@ -70,7 +70,8 @@ pub struct CreateBudgetArgs {
 }
 
 /// The answer to `create_budget`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateBudgetOutcome {
     /// It was created.
@@ -125,7 +126,8 @@ operation! {
 }
 
 /// The arguments of `get_budget`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetBudgetArgs {
     /// The budget.
@@ -150,7 +152,8 @@ operation! {
 }
 
 /// Which tree is shown.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetBudgetTreeArgs {
     /// The budget at its top.
@@ -167,7 +170,8 @@ pub struct GetBudgetTreeArgs {
 }
 
 /// A page of a tree.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetBudgetTreeOutcome {
     /// The budgets in the order of their paths, so that each comes behind those it stands under.
     pub items: Vec<BudgetStatus>,
@@ -192,7 +196,8 @@ operation! {
 }
 
 /// The answer to `list_budgets`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListBudgetsOutcome {
     /// The budgets.
     pub items: Vec<BudgetStatus>,
@@ -208,7 +213,8 @@ operation! {
 }
 
 /// The arguments of `set_budget_limits`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetBudgetLimitsArgs {
     /// The budget.
@@ -236,7 +242,8 @@ operation! {
 }
 
 /// The arguments of `update_budget`. Absent fields stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UpdateBudgetArgs {
     /// The budget.
@@ -306,7 +313,8 @@ operation! {
 }
 
 /// The arguments of `report_budget_usage`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReportBudgetUsageArgs {
     /// The budget.
@@ -360,7 +368,8 @@ operation! {
 }
 
 /// The arguments of `report_usage`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReportUsageArgs {
     /// The execution.
@@ -379,7 +388,8 @@ pub struct ReportUsageArgs {
 }
 
 /// The answer to `report_usage`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportUsageOutcome {
     /// The result for each budget, by name.
     pub budgets: BTreeMap<String, ReportUsageResult>,
@@ -406,7 +416,8 @@ operation! {
 }
 
 /// The arguments of `reset_budget`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResetBudgetArgs {
     /// The budget.
@@ -420,7 +431,8 @@ pub struct ResetBudgetArgs {
 }
 
 /// The answer to `reset_budget`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResetBudgetOutcome {
     /// When it was reset.
     pub reset_at: i64,

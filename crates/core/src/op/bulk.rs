@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bulk::{BulkAction, BulkChange, BulkCounts, BulkJob, BulkState};
@@ -23,7 +22,8 @@ operation! {
 }
 
 /// The arguments of `create_bulk`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateBulkArgs {
     /// The namespace of the executions; the caller's default when absent.
@@ -108,7 +108,8 @@ impl CreateBulkArgs {
 
 /// Which executions a bulk job is about: the filters of a list. One that is given several times takes any of its values;
 /// tags with different keys must all be there.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct BulkFilter {
     /// Only executions in these lanes.
@@ -200,7 +201,8 @@ operation! {
 }
 
 /// The answer to `list_bulk`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListBulkOutcome {
     /// The jobs.
     pub items: Vec<BulkView>,
@@ -216,7 +218,8 @@ operation! {
 }
 
 /// Which job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetBulkArgs {
     /// The job.
@@ -230,7 +233,8 @@ operation! {
 }
 
 /// Which job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelBulkArgs {
     /// The job.
@@ -238,7 +242,8 @@ pub struct CancelBulkArgs {
 }
 
 /// A bulk job as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkView {
     /// The job.
     pub bulk_id: BulkId,
@@ -289,7 +294,8 @@ pub struct BulkView {
 
 /// Counts of the executions that a job has looked at, by what became of each. `matched` is the sum of `done`,
 /// `unchanged` and `refused`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkProgress {
     /// Executions that were looked at.
     pub examined: u64,
@@ -313,7 +319,8 @@ pub struct BulkProgress {
 }
 
 /// An execution that could not be changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BulkRefusalView {
     /// The execution.
     pub execution_id: ExecutionId,

@@ -1,6 +1,5 @@
 //! Begins the function of an execution anew with another input and an empty journal.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, JsonText};
@@ -21,7 +20,8 @@ operation! {
 }
 
 /// The arguments of `continue_as_new`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ContinueAsNewArgs {
     /// The execution.
@@ -47,7 +47,8 @@ pub struct ContinueAsNewArgs {
 crate::newer::open_struct!(ContinueAsNewArgs);
 
 /// The answer to `continue_as_new`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContinueAsNewOutcome {
     /// The generation that began.
     pub generation: u32,

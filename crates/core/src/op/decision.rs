@@ -1,6 +1,5 @@
 //! Answers a question about a journal entry.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, JsonText};
@@ -23,7 +22,8 @@ operation! {
 }
 
 /// The answer to a question.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecideStepArgs {
     /// The execution.
@@ -52,7 +52,8 @@ pub struct DecideStepArgs {
 }
 
 /// The answer to `decide_step`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecideStepOutcome {
     /// The entry that was asked about.
     pub step: StepIdentity,

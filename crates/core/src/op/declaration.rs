@@ -1,7 +1,6 @@
 //! The declaration of an operation: its route, its role, where its namespace is, how a repeat is recognised, whether it
 //! waits, and how it answers. Routes, clients, metrics and the API description are all derived from it.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -58,9 +57,9 @@ pub trait Operation: Send + Sync + 'static {
     const GATHERED_AT: Option<&'static str> = None;
 
     /// The arguments of a call.
-    type Args: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
+    type Args: Serialize + DeserializeOwned + Described + Clone + std::fmt::Debug + Send + Sync + 'static;
     /// The answer.
-    type Outcome: Serialize + DeserializeOwned + JsonSchema + Clone + std::fmt::Debug + Send + Sync + 'static;
+    type Outcome: Serialize + DeserializeOwned + Described + Clone + std::fmt::Debug + Send + Sync + 'static;
 
     /// The call as an HTTP request.
     fn write(args: &Self::Args) -> Result<wire::WireRequest>;
@@ -148,6 +147,18 @@ pub trait Operation: Send + Sync + 'static {
         &[]
     }
 }
+
+/// The types of arguments and answers: with the feature `schema` they know their JSON schema.
+#[cfg(feature = "schema")]
+pub trait Described: schemars::JsonSchema {}
+#[cfg(feature = "schema")]
+impl<T: schemars::JsonSchema> Described for T {}
+
+/// The types of arguments and answers. Without the feature `schema` they know no JSON schema.
+#[cfg(not(feature = "schema"))]
+pub trait Described {}
+#[cfg(not(feature = "schema"))]
+impl<T> Described for T {}
 
 /// The sources of the ids of a new call; core itself has neither a clock nor randomness.
 #[derive(Clone, Copy)]
@@ -279,8 +290,10 @@ pub struct OperationInfo {
     /// See [`Operation::WAITPOINT_TOKEN`].
     pub waitpoint_token: bool,
     /// The JSON schema of the arguments.
+    #[cfg(feature = "schema")]
     pub args_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
     /// The JSON schema of the answer.
+    #[cfg(feature = "schema")]
     pub outcome_schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
 }
 
@@ -305,7 +318,9 @@ impl OperationInfo {
             event_stream: O::EVENT_STREAM,
             creates: O::CREATES,
             waitpoint_token: O::WAITPOINT_TOKEN,
+            #[cfg(feature = "schema")]
             args_schema: schemars::SchemaGenerator::subschema_for::<O::Args>,
+            #[cfg(feature = "schema")]
             outcome_schema: schemars::SchemaGenerator::subschema_for::<O::Outcome>,
         }
     }

@@ -1,6 +1,5 @@
 //! The deployment itself, and the record of what was done to it.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -17,12 +16,14 @@ operation! {
 }
 
 /// The arguments of `get_deployment`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetDeploymentArgs {}
 
 /// The answer to `get_deployment`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetDeploymentOutcome {
     /// How many partitions there are; a client that mints ids needs it.
     pub partitions: PartitionConfig,
@@ -58,7 +59,8 @@ pub struct GetDeploymentOutcome {
 }
 
 /// A caller, as a server knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CallerView {
     /// The name of its token, as the audit log has it.
     pub name: String,
@@ -73,7 +75,8 @@ pub struct CallerView {
 }
 
 /// A server of the deployment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerView {
     /// Its id, minted anew by each process.
     pub server_id: String,
@@ -94,7 +97,8 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// A stored entry that could not be decoded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UndecodableEntry {
     /// Where it is stored.
     pub key: String,
@@ -111,7 +115,8 @@ operation! {
 }
 
 /// The arguments of `list_audit`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListAuditArgs {
     /// Only records of this namespace.
@@ -132,7 +137,8 @@ pub struct ListAuditArgs {
 }
 
 /// The answer to `list_audit`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListAuditOutcome {
     /// The acts.
     pub items: Vec<AuditView>,

@@ -1,7 +1,6 @@
 //! How a lease holder ends its turn: for good, until an instant, until children end, or until a signal.
 
 use crate::op::Minting;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
@@ -24,7 +23,8 @@ operation! {
 }
 
 /// The arguments of `complete`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct CompleteArgs {
     /// The execution.
@@ -53,7 +53,8 @@ pub struct CompleteArgs {
 crate::newer::open_struct!(CompleteArgs);
 
 /// The answer to `complete`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CompleteOutcome {
     /// `completed`.
     pub public_state: PublicState,
@@ -94,7 +95,8 @@ operation! {
 }
 
 /// The arguments of `fail`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct FailArgs {
     /// The execution.
@@ -155,7 +157,8 @@ operation! {
 }
 
 /// The arguments of `delay`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct DelayArgs {
     /// The execution.
@@ -178,7 +181,8 @@ pub struct DelayArgs {
 crate::newer::open_struct!(DelayArgs);
 
 /// The answer to `delay`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DelayOutcome {
     /// When it may be claimed again.
     pub at: i64,
@@ -208,7 +212,8 @@ operation! {
 }
 
 /// The arguments of `wait_children`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct WaitChildrenArgs {
     /// The execution.
@@ -259,7 +264,8 @@ impl WaitChildrenArgs {
 }
 
 /// The answer to `wait_children`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitChildrenOutcome {
     /// How many it waits for; with none it is eligible at once.
     pub open_children: u32,
@@ -274,7 +280,8 @@ operation! {
 }
 
 /// The arguments of `suspend`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct SuspendArgs {
     /// The execution.
@@ -337,7 +344,8 @@ pub struct SuspendArgs {
 crate::newer::open_struct!(SuspendArgs);
 
 /// The answer to `suspend`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum SuspendOutcome {
     /// The lease is released.

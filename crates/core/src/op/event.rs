@@ -1,6 +1,5 @@
 //! The feed of events, of everything and of one execution.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -20,7 +19,8 @@ operation! {
 pub const EVENTS_FROM_NOW: &str = "now";
 
 /// The arguments of `list_events`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListEventsArgs {
     /// Only events in this namespace; in all the caller may see when absent.
@@ -47,7 +47,8 @@ pub struct ListEventsArgs {
 }
 
 /// The answer to `list_events`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListEventsOutcome {
     /// The events, in order within each partition.
     pub items: Vec<EventView>,
@@ -74,7 +75,8 @@ operation! {
 }
 
 /// The arguments of `list_execution_events`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListExecutionEventsArgs {
     /// The execution.
@@ -88,7 +90,8 @@ pub struct ListExecutionEventsArgs {
 }
 
 /// The answer to `list_execution_events`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListExecutionEventsOutcome {
     /// The events, oldest first.
     pub items: Vec<EventView>,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
@@ -22,7 +21,8 @@ operation! {
 }
 
 /// The arguments of `create_flow`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct CreateFlowArgs {
     /// An id the caller minted; the same id with the same content means the same flow.
@@ -54,7 +54,8 @@ pub struct CreateFlowArgs {
 crate::newer::open_struct!(CreateFlowArgs);
 
 /// The answer to `create_flow`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateFlowOutcome {
     /// It was created, with all its members.
@@ -82,7 +83,8 @@ pub enum CreateFlowOutcome {
 crate::newer::open_enum!(CreateFlowOutcome);
 
 /// A member of a new flow.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct NodeRequest {
     /// Its name in the graph, unique in the flow.
@@ -96,7 +98,8 @@ pub struct NodeRequest {
 crate::newer::open_struct!(NodeRequest);
 
 /// A dependency between two nodes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct GraphEdge {
     /// The node that must end first.
@@ -233,7 +236,8 @@ operation! {
 }
 
 /// The arguments of `get_flow`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetFlowArgs {
     /// The flow.
@@ -247,7 +251,8 @@ operation! {
 }
 
 /// The arguments of `list_flows`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListFlowsArgs {
     /// Their namespace; the caller's default when absent.
@@ -271,7 +276,8 @@ pub struct ListFlowsArgs {
 }
 
 /// The answer to `list_flows`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListFlowsOutcome {
     /// The flows.
     pub items: Vec<FlowView>,
@@ -297,7 +303,8 @@ operation! {
 }
 
 /// The arguments of `get_flow_graph`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetFlowGraphArgs {
     /// The flow.
@@ -311,7 +318,8 @@ operation! {
 }
 
 /// The arguments of `add_execution_to_flow`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AddExecutionToFlowArgs {
     /// The flow.
@@ -324,7 +332,8 @@ pub struct AddExecutionToFlowArgs {
 }
 
 /// The answer to `add_execution_to_flow`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum AddExecutionToFlowOutcome {
     /// It is a member.
@@ -360,7 +369,8 @@ operation! {
 }
 
 /// The arguments of `stage_dependency_edge`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StageDependencyEdgeArgs {
     /// The flow.
@@ -381,7 +391,8 @@ pub struct StageDependencyEdgeArgs {
 }
 
 /// The answer to `stage_dependency_edge`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum StageDependencyEdgeOutcome {
     /// The edge is in the graph.
@@ -415,7 +426,8 @@ operation! {
 }
 
 /// The arguments of `apply_dependency_to_child`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApplyDependencyToChildArgs {
     /// The flow.
@@ -431,7 +443,8 @@ pub struct ApplyDependencyToChildArgs {
 }
 
 /// The answer to `apply_dependency_to_child`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ApplyDependencyToChildOutcome {
     /// The child waits for it, unless its upstream has ended.
@@ -464,7 +477,8 @@ operation! {
 }
 
 /// The arguments of `list_upstreams`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListUpstreamsArgs {
     /// The execution.
@@ -487,7 +501,8 @@ pub struct ListUpstreamsArgs {
 }
 
 /// The answer to `list_upstreams`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListUpstreamsOutcome {
     /// The upstreams.
     pub items: Vec<UpstreamView>,
@@ -512,7 +527,8 @@ operation! {
 }
 
 /// The arguments of `cancel_flow`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelFlowArgs {
     /// The flow.
@@ -545,7 +561,8 @@ operation! {
 }
 
 /// Which flow is to be removed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RemoveFlowArgs {
     /// The flow.
@@ -560,7 +577,8 @@ operation! {
 }
 
 /// Which flow is complete.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloseFlowArgs {
     /// The flow.
@@ -568,7 +586,8 @@ pub struct CloseFlowArgs {
 }
 
 /// The flow after the call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CloseFlowOutcome {
     /// It was open before.
     pub changed: bool,

@@ -1,6 +1,5 @@
 //! Forks: executions that begin with the journal of another one, up to a step.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, JsonText};
@@ -22,7 +21,8 @@ operation! {
 }
 
 /// The arguments of `fork_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ForkExecutionArgs {
     /// The execution to fork.
@@ -51,7 +51,8 @@ pub struct ForkExecutionArgs {
 }
 
 /// The new execution.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForkExecutionOutcome {
     /// The new execution.
     pub execution_id: ExecutionId,
@@ -97,7 +98,8 @@ operation! {
 }
 
 /// The execution whose forks are listed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListForksArgs {
     /// The execution that was forked.
@@ -111,7 +113,8 @@ pub struct ListForksArgs {
 }
 
 /// A page of forks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListForksOutcome {
     /// The forks.
     pub items: Vec<ExecutionSummary>,

@@ -1,6 +1,5 @@
 //! Inbound hooks: what becomes of signed messages from outside.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::TIMEOUT_SIGNAL;
@@ -20,7 +19,8 @@ operation! {
 }
 
 /// The arguments of `create_hook`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateHookArgs {
     /// Its name, unique in its namespace; messages are posted to `/v1/hooks/{name}`.
@@ -39,7 +39,8 @@ pub struct CreateHookArgs {
 }
 
 /// The target of a message: what it creates or signals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HookTarget {
     /// An execution, whose input is the body.
@@ -55,7 +56,8 @@ pub enum HookTarget {
 crate::newer::open_enum!(HookTarget);
 
 /// Which execution gets a signal, and what it is called.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct HookSignal {
     /// Where in the body the value stands that leads to the execution: a JSON pointer such as `/data/order/id`.
@@ -158,7 +160,8 @@ impl CreateHookArgs {
 }
 
 /// The answer to `create_hook`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateHookOutcome {
     /// It was created.
@@ -200,7 +203,8 @@ operation! {
 }
 
 /// The arguments of `delete_hook`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HookName {
     /// The hook.
@@ -218,7 +222,8 @@ impl HookName {
 }
 
 /// The answer to `delete_hook`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteHookOutcome {
     /// The hook that is gone.
     pub hook_id: HookId,
@@ -231,7 +236,8 @@ operation! {
 }
 
 /// The answer to `list_hooks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListHooksOutcome {
     /// The hooks.
     pub items: Vec<HookView>,
@@ -241,7 +247,8 @@ pub struct ListHooksOutcome {
 }
 
 /// Everything about a hook but its secret.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookView {
     /// Its id.
     pub hook_id: HookId,
@@ -275,7 +282,8 @@ impl HookView {
 }
 
 /// The receipt for a message to a hook.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookReceipt {
     /// It had its effect before.
     pub duplicate: bool,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -23,7 +22,8 @@ operation! {
 }
 
 /// Entries for the journal, numbered by the lease holder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RecordStepsArgs {
     /// The execution.
@@ -38,7 +38,8 @@ pub struct RecordStepsArgs {
 }
 
 /// Where the journal is now.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecordStepsOutcome {
     /// The number of the last entry that was recorded.
     pub last_number: u64,
@@ -65,7 +66,8 @@ operation! {
 }
 
 /// Which part of which journal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListStepsArgs {
     /// The execution.
@@ -82,7 +84,8 @@ pub struct ListStepsArgs {
 }
 
 /// A page of a journal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListStepsOutcome {
     /// Which generation it is.
     pub generation: u32,
@@ -112,7 +115,8 @@ operation! {
 }
 
 /// The arguments of `park`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ParkArgs {
     /// The execution.
@@ -140,9 +144,10 @@ pub struct ParkArgs {
 crate::newer::open_struct!(ParkArgs);
 
 /// A wait for an instant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
-#[schemars(rename = "ParkSleep")]
+#[cfg_attr(feature = "schema", schemars(rename = "ParkSleep"))]
 pub struct SleepWait {
     /// The journal entry that the wait ends.
     pub step: StepIdentity,
@@ -159,9 +164,10 @@ pub struct SleepWait {
 crate::newer::open_struct!(SleepWait);
 
 /// A wait for a signal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
-#[schemars(rename = "ParkSignal")]
+#[cfg_attr(feature = "schema", schemars(rename = "ParkSignal"))]
 pub struct SignalWait {
     /// The journal entry that the wait ends. The waitpoint's id derives from it.
     pub step: StepIdentity,
@@ -175,9 +181,10 @@ pub struct SignalWait {
 crate::newer::open_struct!(SignalWait);
 
 /// A wait for a child.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
-#[schemars(rename = "ParkChild")]
+#[cfg_attr(feature = "schema", schemars(rename = "ParkChild"))]
 pub struct ChildWait {
     /// The journal entry that the wait ends.
     pub step: StepIdentity,
@@ -187,7 +194,8 @@ pub struct ChildWait {
 crate::newer::open_struct!(ChildWait);
 
 /// A question about an entry of the journal, which `decide_step` answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct StepQuestion {
     /// The entry.
@@ -231,7 +239,8 @@ impl StepQuestion {
 }
 
 /// The answer to `park`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ParkOutcome {
     /// The lease is released.
@@ -259,7 +268,8 @@ pub enum ParkOutcome {
 crate::newer::open_enum!(ParkOutcome);
 
 /// Where a signal for a parked execution arrives.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ParkedWaitpoint {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,

@@ -1,6 +1,5 @@
 //! Lanes, and whether they admit work.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -16,7 +15,8 @@ operation! {
 }
 
 /// The answer to `list_lanes`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListLanesOutcome {
     /// The lanes.
     pub items: Vec<LaneView>,
@@ -32,7 +32,8 @@ operation! {
 }
 
 /// The arguments of `configure_lane`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConfigureLaneArgs {
     /// The lane.
@@ -95,7 +96,8 @@ operation! {
 }
 
 /// A lane that is to be forgotten.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeleteLaneArgs {
     /// The lane.

@@ -3,7 +3,6 @@
 use crate::op::Minting;
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::CapabilitySet;
@@ -23,7 +22,8 @@ operation! {
 }
 
 /// The arguments of `claim`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClaimArgs {
     /// The very process.
@@ -65,7 +65,8 @@ pub struct ClaimArgs {
 }
 
 /// The answer to `claim`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimOutcome {
     /// The leased tasks, in `lease` mode.
     pub tasks: Vec<Task>,
@@ -143,7 +144,8 @@ operation! {
 }
 
 /// The arguments of `claim_from_reclaim_grant`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClaimFromGrantArgs {
     /// The very process.
@@ -164,7 +166,8 @@ pub struct ClaimFromGrantArgs {
 }
 
 /// The answer to `claim_from_reclaim_grant`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimFromGrantOutcome {
     /// The work.
     pub task: Task,
@@ -200,7 +203,8 @@ operation! {
 }
 
 /// The arguments of `return_grant`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReturnGrantArgs {
     /// The very process.
@@ -215,7 +219,8 @@ pub struct ReturnGrantArgs {
 }
 
 /// The answer to `return_grant`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReturnGrantOutcome {
     /// The grant was outstanding.
     pub changed: bool,
@@ -236,7 +241,8 @@ operation! {
 }
 
 /// The arguments of `renew_leases`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewLeasesArgs {
     /// The leases.
@@ -245,7 +251,8 @@ pub struct RenewLeasesArgs {
 }
 
 /// The answer to `renew_leases`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RenewLeasesOutcome {
     /// The result of each, in the same order.
     pub results: Vec<RenewalOutcome>,
@@ -265,7 +272,8 @@ operation! {
 }
 
 /// The arguments of `progress`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProgressArgs {
     /// The execution.

@@ -46,7 +46,9 @@ pub use bulk::*;
 pub use continuation::*;
 pub use decision::*;
 pub(crate) use declaration::operation;
-pub use declaration::{Created, Method, Minting, Operation, OperationInfo, Reply, ReplyKind, path_parameters};
+pub use declaration::{
+    Created, Described, Method, Minting, Operation, OperationInfo, Reply, ReplyKind, path_parameters,
+};
 pub use deployment::*;
 pub use ending::*;
 pub use event::*;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -47,8 +46,8 @@ impl Content {
     }
 }
 
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Content")]
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Content"))]
 struct ContentShape {
     /// The bytes.
     payload_base64: Blob,
@@ -74,12 +73,13 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-impl JsonSchema for Content {
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Content {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        ContentShape::schema_name()
+        <ContentShape as schemars::JsonSchema>::schema_name()
     }
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        ContentShape::json_schema(generator)
+        <ContentShape as schemars::JsonSchema>::json_schema(generator)
     }
 }
 
@@ -179,7 +179,8 @@ pub(crate) const fn body_for(payload_bytes: usize) -> usize {
 }
 
 /// A text that must not appear in logs. Debug shows its length only.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Secret(pub String);
 
@@ -190,7 +191,8 @@ impl std::fmt::Debug for Secret {
 }
 
 /// The answer of operations that only succeed or are refused.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Done {}
 
 /// Refuses a page that is empty or too large.
@@ -303,7 +305,8 @@ pub(crate) fn amounts(field: &str, amounts: &BTreeMap<String, i64>) -> Result<()
 }
 
 /// One lease to renew.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Renewal {
     /// The execution it is a lease of.
@@ -339,7 +342,8 @@ vocabulary! {
 }
 
 /// The outcome of one renewal; each is decided on its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum RenewalOutcome {
     /// The lease holds.
@@ -451,7 +455,8 @@ mod tests {
 }
 
 /// A lane whose state changes, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LaneChange {
     /// The lane.
@@ -474,7 +479,8 @@ impl LaneChange {
 }
 
 /// A budget or quota that is to be deleted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NamedRemoval {
     /// Its name.
@@ -497,7 +503,8 @@ impl NamedRemoval {
 }
 
 /// The outcome of a removal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum Removed {
     /// It reads as gone. Its data goes with it, in the background where there is much of it.
@@ -509,7 +516,8 @@ pub enum Removed {
 crate::newer::open_enum!(Removed);
 
 /// A page of what a namespace has.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NamespacePage {
     /// The namespace; the caller's default when absent.

@@ -1,6 +1,5 @@
 //! Providers: services outside with limits of their own, and the calls that are made to them.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -20,7 +19,8 @@ operation! {
 }
 
 /// A provider and its limits.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateProviderArgs {
     /// Its name, unique in its namespace.
@@ -43,7 +43,8 @@ pub struct CreateProviderArgs {
 }
 
 /// Whether the provider is new.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateProviderOutcome {
     /// It was created.
@@ -91,7 +92,8 @@ operation! {
 }
 
 /// Which provider is shown.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetProviderArgs {
     /// The provider.
@@ -116,7 +118,8 @@ operation! {
 }
 
 /// A page of providers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListProvidersOutcome {
     /// The providers.
     pub items: Vec<ProviderStatus>,
@@ -132,7 +135,8 @@ operation! {
 }
 
 /// The arguments of `update_provider`. Absent fields stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UpdateProviderArgs {
     /// The provider.
@@ -187,7 +191,8 @@ operation! {
 }
 
 /// A call that the holder of a lease wants to make.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcquireProviderArgs {
     /// The execution.
@@ -227,7 +232,8 @@ operation! {
 }
 
 /// How a call ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SettleProviderArgs {
     /// The execution.
@@ -244,7 +250,8 @@ pub struct SettleProviderArgs {
 }
 
 /// How the call counted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettleProviderOutcome {
     /// The cost that counts now.
     pub counted: ProviderCost,
@@ -267,7 +274,8 @@ operation! {
 }
 
 /// The arguments of `throttle_provider`: a provider's refusal, as a worker received it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleProviderArgs {
     /// The provider.

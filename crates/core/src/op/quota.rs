@@ -1,6 +1,5 @@
 //! Quotas.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -16,7 +15,8 @@ operation! {
 }
 
 /// The arguments of `create_quota`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateQuotaArgs {
     /// Its name, unique in its namespace.
@@ -39,7 +39,8 @@ pub struct CreateQuotaArgs {
 }
 
 /// The answer to `create_quota`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateQuotaOutcome {
     /// It was created.
@@ -87,7 +88,8 @@ operation! {
 }
 
 /// The arguments of `get_quota`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetQuotaArgs {
     /// The quota.
@@ -112,7 +114,8 @@ operation! {
 }
 
 /// The answer to `list_quotas`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListQuotasOutcome {
     /// The quotas.
     pub items: Vec<QuotaStatus>,
@@ -128,7 +131,8 @@ operation! {
 }
 
 /// The arguments of `update_quota`. Absent fields stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UpdateQuotaArgs {
     /// The quota.

@@ -1,6 +1,5 @@
 //! Schedules: what is created again and again, and when.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::Blob;
@@ -20,7 +19,8 @@ operation! {
 }
 
 /// The arguments of `create_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateScheduleArgs {
     /// Its name, unique in its namespace; it decides where the schedule and its runs live.
@@ -53,7 +53,8 @@ pub struct CreateScheduleArgs {
 }
 
 /// The answer to `create_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateScheduleOutcome {
     /// It was created.
@@ -116,7 +117,8 @@ operation! {
 }
 
 /// The arguments of `get_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetScheduleArgs {
     /// The schedule.
@@ -140,7 +142,8 @@ operation! {
 }
 
 /// The answer to `list_schedules`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListSchedulesOutcome {
     /// The schedules.
     pub items: Vec<ScheduleSummary>,
@@ -156,7 +159,8 @@ operation! {
 }
 
 /// The arguments of `update_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UpdateScheduleArgs {
     /// The schedule.
@@ -227,7 +231,8 @@ operation! {
 }
 
 /// The arguments of `resume_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleNote {
     /// The schedule.
@@ -255,7 +260,8 @@ operation! {
 }
 
 /// The arguments of `trigger_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TriggerScheduleArgs {
     /// The schedule.
@@ -284,7 +290,8 @@ impl TriggerScheduleArgs {
 }
 
 /// The answer to `trigger_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TriggerScheduleOutcome {
     /// The outcome of the instant.
     pub outcome: RunOutcome,
@@ -308,7 +315,8 @@ operation! {
 }
 
 /// The arguments of `backfill_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BackfillScheduleArgs {
     /// The schedule.
@@ -347,7 +355,8 @@ impl BackfillScheduleArgs {
 }
 
 /// The answer to `backfill_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackfillScheduleOutcome {
     /// The backfill; part of the ids of its runs.
     pub backfill_id: CommandId,
@@ -362,7 +371,8 @@ operation! {
 }
 
 /// The arguments of `delete_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeleteScheduleArgs {
     /// The schedule.
@@ -380,7 +390,8 @@ impl DeleteScheduleArgs {
 }
 
 /// The answer to `delete_schedule`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteScheduleOutcome {
     /// The schedule that is gone.
     pub schedule_id: ScheduleId,
@@ -392,7 +403,8 @@ fn named(name: &str, namespace: Option<&str>) -> Result<()> {
 }
 
 /// The template of what a schedule creates at each of its instants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleTemplate {
     /// An execution.

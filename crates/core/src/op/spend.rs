@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Amounts, BudgetAnswer, BudgetStatus, SpendRefusal};
@@ -22,7 +21,8 @@ operation! {
 }
 
 /// The arguments of `reserve_spend`: amounts that the holder of a lease is about to spend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReserveSpendArgs {
     /// The execution.
@@ -43,7 +43,8 @@ pub struct ReserveSpendArgs {
 }
 
 /// Whether the amounts are held.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum ReserveSpendOutcome {
     /// They are held.
@@ -66,7 +67,8 @@ pub enum ReserveSpendOutcome {
 crate::newer::open_enum!(ReserveSpendOutcome);
 
 /// How long one budget holds a reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldSpend {
     /// When it counts as spent, by the budget's clock.
     pub expires_at: i64,
@@ -92,7 +94,8 @@ operation! {
 }
 
 /// The arguments of `settle_spend`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SettleSpendArgs {
     /// The execution.
@@ -107,14 +110,16 @@ pub struct SettleSpendArgs {
 }
 
 /// How the settlement counted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettleSpendOutcome {
     /// The amounts spent beyond the reserve in each budget that held it, by dimension.
     pub budgets: BTreeMap<String, SettledSpend>,
 }
 
 /// How one budget counted a settlement.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettledSpend {
     /// The amounts spent beyond the reservation, by dimension.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -136,7 +141,8 @@ operation! {
 }
 
 /// Which reservation is given back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSpendArgs {
     /// The execution.
@@ -148,7 +154,8 @@ pub struct ReleaseSpendArgs {
 }
 
 /// Where the reservation was given back.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReleaseSpendOutcome {
     /// The budgets that held it.
     pub budgets: Vec<String>,
@@ -168,7 +175,8 @@ operation! {
 }
 
 /// Which reservations are listed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListReservationsArgs {
     /// The budget.
@@ -185,7 +193,8 @@ pub struct ListReservationsArgs {
 }
 
 /// A page of reservations.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListReservationsOutcome {
     /// The reservations.
     pub items: Vec<ReservationView>,
@@ -210,7 +219,8 @@ operation! {
 }
 
 /// The answer to a budget's question.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecideBudgetArgs {
     /// The budget.

@@ -1,6 +1,5 @@
 //! The output of an execution while it runs.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{Blob, JsonText};
@@ -19,7 +18,8 @@ operation! {
 }
 
 /// The arguments of `append_frames`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AppendFramesArgs {
     /// The execution.
@@ -34,7 +34,8 @@ pub struct AppendFramesArgs {
 }
 
 /// The answer to `append_frames`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppendFramesOutcome {
     /// The number of the last frame.
     pub last_sequence: u64,
@@ -43,7 +44,8 @@ pub struct AppendFramesOutcome {
 }
 
 /// A frame to append.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct FrameRequest {
     /// The type of the frame, in the worker's own words.
@@ -102,7 +104,8 @@ operation! {
 }
 
 /// The arguments of `read_stream`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReadStreamArgs {
     /// The execution.
@@ -146,7 +149,8 @@ operation! {
 }
 
 /// The arguments of `tail_stream`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TailStreamArgs {
     /// The execution.
@@ -184,7 +188,8 @@ operation! {
 }
 
 /// The arguments of `read_summary`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReadSummaryArgs {
     /// The execution.
@@ -194,7 +199,8 @@ pub struct ReadSummaryArgs {
 }
 
 /// The answer to `read_summary`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadSummaryOutcome {
     /// The merged document; an empty object when nothing was written.
     pub document: JsonText,

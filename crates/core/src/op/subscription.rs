@@ -1,6 +1,5 @@
 //! Subscriptions: each event is delivered once.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::Blob;
@@ -22,7 +21,8 @@ operation! {
 }
 
 /// The arguments of `create_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateSubscriptionArgs {
     /// Its name, unique in its namespace.
@@ -41,7 +41,8 @@ pub struct CreateSubscriptionArgs {
 }
 
 /// The target of an event: a webhook, or new work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SubscriptionTarget {
     /// A request to an address, signed by the scheme of Standard Webhooks.
@@ -55,7 +56,8 @@ pub enum SubscriptionTarget {
 crate::newer::open_enum!(SubscriptionTarget);
 
 /// Where a webhook goes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct WebhookTarget {
     /// The address. Callers that may not administer are shown its host only.
@@ -132,7 +134,8 @@ impl CreateSubscriptionArgs {
 }
 
 /// The answer to `create_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateSubscriptionOutcome {
     /// It was created.
@@ -176,7 +179,8 @@ operation! {
 }
 
 /// The arguments of `delete_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionName {
     /// The subscription.
@@ -200,7 +204,8 @@ operation! {
 }
 
 /// The answer to `list_subscriptions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListSubscriptionsOutcome {
     /// The subscriptions.
     pub items: Vec<SubscriptionSummary>,
@@ -222,7 +227,8 @@ operation! {
 }
 
 /// The arguments of `resume_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionNote {
     /// The subscription.
@@ -250,7 +256,8 @@ operation! {
 }
 
 /// The arguments of `test_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TestSubscriptionArgs {
     /// The subscription.
@@ -276,7 +283,8 @@ impl TestSubscriptionArgs {
 }
 
 /// The answer to `test_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestSubscriptionOutcome {
     /// The delivery.
     pub execution_id: ExecutionId,
@@ -289,7 +297,8 @@ operation! {
 }
 
 /// The answer to `delete_subscription`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteSubscriptionOutcome {
     /// The subscription that is gone.
     pub subscription_id: SubscriptionId,

@@ -1,6 +1,5 @@
 //! A clock that only a test moves: it is shown, moved, and waited for until nothing happens.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -14,12 +13,14 @@ operation! {
 }
 
 /// Nothing is asked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetTestClockArgs {}
 
 /// A clock that stands still until it is moved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestClockView {
     /// The store's time.
     pub now: i64,
@@ -37,7 +38,8 @@ operation! {
 }
 
 /// How far the clock is moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AdvanceTestClockArgs {
     /// By so many milliseconds; 0 only fires what is due.
@@ -58,7 +60,8 @@ operation! {
 }
 
 /// How long to wait.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WaitUntilIdleArgs {
     /// Real milliseconds; 30 seconds at the most and when absent.
@@ -67,7 +70,8 @@ pub struct WaitUntilIdleArgs {
 }
 
 /// Whether the server is idle, and what keeps it busy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitUntilIdleOutcome {
     /// Nothing is under way; otherwise the time was up.
     pub idle: bool,

@@ -1,6 +1,5 @@
 //! Tickets for streams: what a browser's `EventSource`, which sends no headers, shows instead of an API token.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ExecutionId;
@@ -15,7 +14,8 @@ operation! {
 }
 
 /// The arguments of `create_stream_ticket`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateStreamTicketArgs {
     /// Good for the stream of this execution only; for every stream and for events when absent.
@@ -24,7 +24,8 @@ pub struct CreateStreamTicketArgs {
 }
 
 /// The answer to `create_stream_ticket`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateStreamTicketOutcome {
     /// To be sent as `?ticket=`.
     pub ticket: Secret,

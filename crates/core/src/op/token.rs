@@ -1,6 +1,5 @@
 //! API tokens.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::{ApiTokenInfo, Role, token_name};
@@ -16,7 +15,8 @@ operation! {
 }
 
 /// The arguments of `create_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateTokenArgs {
     /// Its name; audit records carry it.
@@ -39,7 +39,8 @@ pub struct CreateTokenArgs {
 }
 
 /// The answer to `create_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateTokenOutcome {
     /// The token as lists show it.
     pub token: ApiTokenInfo,
@@ -73,7 +74,8 @@ operation! {
 }
 
 /// The arguments of `list_tokens`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListTokensArgs {
     /// Where the last page ended.
@@ -85,7 +87,8 @@ pub struct ListTokensArgs {
 }
 
 /// The answer to `list_tokens`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListTokensOutcome {
     /// The tokens.
     pub items: Vec<ApiTokenInfo>,
@@ -108,7 +111,8 @@ operation! {
 }
 
 /// The arguments of `revoke_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevokeTokenArgs {
     /// Its name.
@@ -116,7 +120,8 @@ pub struct RevokeTokenArgs {
 }
 
 /// The answer to `revoke_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RevokeTokenOutcome {
     /// It was good before.
     pub changed: bool,

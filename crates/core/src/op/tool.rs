@@ -1,6 +1,5 @@
 //! Kinds of work that agents may call. Workers define them when they register.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -16,7 +15,8 @@ operation! {
 }
 
 /// The arguments of `list_tools`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListToolsArgs {
     /// Their namespace; the caller's default when absent.
@@ -34,7 +34,8 @@ pub struct ListToolsArgs {
 }
 
 /// The answer to `list_tools`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListToolsOutcome {
     /// The tools.
     pub items: Vec<ToolView>,
@@ -60,7 +61,8 @@ operation! {
 }
 
 /// The arguments of `delete_tool`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeleteToolArgs {
     /// The kind of work.

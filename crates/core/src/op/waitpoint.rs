@@ -1,7 +1,6 @@
 //! Waitpoints, their tokens, and the signals that arrive at them.
 
 use crate::op::Minting;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -25,7 +24,8 @@ operation! {
 }
 
 /// The arguments of `create_pending_waitpoint`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreatePendingWaitpointArgs {
     /// The execution.
@@ -48,7 +48,8 @@ pub struct CreatePendingWaitpointArgs {
 }
 
 /// The answer to `create_pending_waitpoint`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreatePendingWaitpointOutcome {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,
@@ -91,7 +92,8 @@ operation! {
 }
 
 /// The arguments of `deliver_signal`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeliverSignalArgs {
     /// The execution.
@@ -195,7 +197,8 @@ operation! {
 }
 
 /// The arguments of `list_pending_waitpoints`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListPendingWaitpointsArgs {
     /// The execution.
@@ -203,7 +206,8 @@ pub struct ListPendingWaitpointsArgs {
 }
 
 /// The answer to `list_pending_waitpoints`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListPendingWaitpointsOutcome {
     /// The waitpoints.
     pub items: Vec<PendingWaitpointInfo>,
@@ -216,7 +220,8 @@ operation! {
 }
 
 /// The arguments of `get_waitpoint_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetWaitpointTokenArgs {
     /// The execution.
@@ -226,7 +231,8 @@ pub struct GetWaitpointTokenArgs {
 }
 
 /// The answer to `get_waitpoint_token`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetWaitpointTokenOutcome {
     /// The waitpoint.
     pub waitpoint_id: WaitpointId,
@@ -245,7 +251,8 @@ operation! {
 }
 
 /// The arguments of `close_waitpoint`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloseWaitpointArgs {
     /// The execution.
@@ -255,7 +262,8 @@ pub struct CloseWaitpointArgs {
 }
 
 /// The answer to `close_waitpoint`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CloseWaitpointOutcome {
     /// It was open before.
     pub changed: bool,
@@ -268,7 +276,8 @@ operation! {
 }
 
 /// The arguments of `list_resume_signals`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListResumeSignalsArgs {
     /// The execution.
@@ -276,7 +285,8 @@ pub struct ListResumeSignalsArgs {
 }
 
 /// The answer to `list_resume_signals`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListResumeSignalsOutcome {
     /// The signals.
     pub items: Vec<ResumeSignal>,
@@ -289,7 +299,8 @@ operation! {
 }
 
 /// The arguments of `rotate_waitpoint_secret`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RotateWaitpointSecretArgs {
     /// The name of the new secret.

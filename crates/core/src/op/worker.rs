@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -29,7 +28,8 @@ operation! {
 }
 
 /// The arguments of `register_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegisterWorkerArgs {
     /// The very process.
@@ -65,7 +65,8 @@ pub struct RegisterWorkerArgs {
 }
 
 /// The answer to `register_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterWorkerOutcome {
     /// When the registration runs out without a heartbeat.
     pub expires_at: i64,
@@ -97,7 +98,8 @@ operation! {
 }
 
 /// The arguments of `heartbeat_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatWorkerArgs {
     /// The very process.
@@ -113,7 +115,8 @@ pub struct HeartbeatWorkerArgs {
 }
 
 /// The answer to `heartbeat_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeartbeatWorkerOutcome {
     /// When the registration runs out without a further heartbeat.
     pub expires_at: i64,
@@ -138,7 +141,8 @@ operation! {
 }
 
 /// The arguments of `deregister_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeregisterWorkerArgs {
     /// The very process.
@@ -152,7 +156,8 @@ pub struct DeregisterWorkerArgs {
 }
 
 /// The answer to `deregister_worker`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeregisterWorkerOutcome {
     /// It was registered.
     pub changed: bool,
@@ -184,7 +189,8 @@ operation! {
 }
 
 /// The arguments of `list_workers`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListWorkersArgs {
     /// Their namespace; the caller's default when absent.
@@ -202,7 +208,8 @@ pub struct ListWorkersArgs {
 }
 
 /// The answer to `list_workers`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListWorkersOutcome {
     /// The workers.
     pub items: Vec<WorkerView>,
@@ -228,7 +235,8 @@ operation! {
 }
 
 /// The arguments of `exchange`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeArgs {
     /// The very process.
@@ -248,7 +256,8 @@ pub struct ExchangeArgs {
 }
 
 /// One way to end a task or to part from it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeEnding {
     /// As `complete` does.
@@ -270,7 +279,8 @@ pub enum ExchangeEnding {
 }
 
 /// A claim inside an exchange; the worker and the namespace are those of the call.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ExchangeClaim {
     /// The lanes to look in, at least one; they take turns at being first.
@@ -308,7 +318,8 @@ pub struct ExchangeClaim {
 crate::newer::open_struct!(ExchangeClaim);
 
 /// The answer, with a result or a problem for each part.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExchangeOutcome {
     /// The outcome of each ending, in the same order.
     pub end: Vec<ExchangeEnded>,
@@ -320,7 +331,8 @@ pub struct ExchangeOutcome {
 }
 
 /// The outcome of an ending: the answer of its own operation, or a problem.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum ExchangeEnded {
     /// As `complete` answers.
@@ -348,7 +360,8 @@ pub enum ExchangeEnded {
 crate::newer::open_enum!(ExchangeEnded);
 
 /// The work that a claim took, or the reason why it took none.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExchangeClaimed {
     /// The leased tasks, in `lease` mode.
     pub tasks: Vec<Task>,

@@ -1,12 +1,12 @@
 //! A provider as people see it.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Provider, ProviderDefinition};
 
 /// The limits of a provider as they are now, after what it said about too many calls; 0 is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EffectiveLimits {
     /// Requests within any window.
     pub requests: u64,
@@ -19,7 +19,8 @@ pub struct EffectiveLimits {
 }
 
 /// A provider, its limits and what is used of them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderStatus {
     /// The namespace it belongs to.
     pub namespace: String,

@@ -48,7 +48,8 @@ vocabulary! {
 }
 
 /// What becomes of instants that were not seen to in time, such as while no server ran.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", rename_all = "snake_case")]
 pub enum CatchUp {
     /// They are passed over.

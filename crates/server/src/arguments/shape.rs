@@ -1,14 +1,22 @@
-//! The shape of an operation's arguments, read from their JSON schema: what the texts of a path or a query mean, and
-//! which fields an HTTP header or a raw body can fill.
+//! The shape of an operation's arguments: what the texts of a path or a query mean, and which fields an HTTP header or a
+//! raw body can fill.
+//!
+//! It follows from the JSON schema of the arguments. Tests read it from there and compare it with the committed table
+//! (`openapi/document`); the server reads the table, because it has no schemas.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use ff_core::op::OperationInfo;
-use schemars::SchemaGenerator;
-use serde_json::Value;
+use serde::Deserialize;
+
+/// The types of the fields of all operations, by operation and field.
+pub(crate) type Table = BTreeMap<String, BTreeMap<String, Kind>>;
 
 /// The type that a text in a path or query stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     /// The text itself.
     Text,
@@ -30,15 +38,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Reads the schema of an operation.
+    /// The shape in the committed table. An operation that is not in it yet has no fields.
     pub(crate) fn of(info: &OperationInfo) -> Self {
-        let mut generator = SchemaGenerator::default();
-        let root = (info.args_schema)(&mut generator).to_value();
-        let definitions = generator.definitions().clone();
-        let root = resolve(&root, &definitions);
-        let properties = root.get("properties").and_then(Value::as_object);
-        let fields = properties.into_iter().flatten();
-        let fields = fields.map(|(name, schema)| (name.clone(), kind(schema, &definitions))).collect();
+        static TABLE: LazyLock<Table> = LazyLock::new(|| {
+            serde_json::from_str(include_str!("../../arguments.json"))
+                .expect("a test compares the table with the types")
+        });
+        let fields = TABLE.get(info.name).cloned().unwrap_or_default();
         Self { fields, identity: info.identity_field }
     }
 
@@ -70,38 +76,8 @@ impl Shape {
     }
 }
 
-type Definitions = serde_json::Map<String, Value>;
-
-fn resolve<'a>(schema: &'a Value, definitions: &'a Definitions) -> &'a Value {
-    let reference = schema.get("$ref").and_then(Value::as_str);
-    let named = reference.and_then(|reference| reference.rsplit('/').next()).and_then(|name| definitions.get(name));
-    named.map_or(schema, |schema| resolve(schema, definitions))
-}
-
-fn kind(schema: &Value, definitions: &Definitions) -> Kind {
-    let schema = resolve(schema, definitions);
-    let alternatives = ["anyOf", "oneOf"].into_iter().find_map(|word| schema.get(word)?.as_array());
-    if let Some(alternatives) = alternatives {
-        let present = alternatives.iter().find(|one| one.get("type").and_then(Value::as_str) != Some("null"));
-        return present.map_or(Kind::Json, |schema| kind(schema, definitions));
-    }
-    let named = match schema.get("type") {
-        Some(Value::String(one)) => Some(one.as_str()),
-        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).find(|one| *one != "null"),
-        _ => None,
-    };
-    match named {
-        Some("string") => Kind::Text,
-        Some("integer" | "number") => Kind::Number,
-        Some("boolean") => Kind::Switch,
-        Some("array") => {
-            let items = schema.get("items").map_or(Kind::Json, |items| kind(items, definitions));
-            Kind::List(Box::new(items))
-        }
-        _ if schema.get("const").is_some_and(Value::is_string) || schema.get("enum").is_some() => Kind::Text,
-        _ => Kind::Json,
-    }
-}
+#[cfg(test)]
+mod types;
 
 #[cfg(test)]
 mod tests {

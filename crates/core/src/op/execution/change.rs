@@ -1,7 +1,6 @@
 //! Changes that operators and owners make to an execution from outside.
 
 use crate::op::Minting;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -23,7 +22,8 @@ operation! {
 }
 
 /// The arguments of `change_priority`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChangePriorityArgs {
     /// The execution.
@@ -33,7 +33,8 @@ pub struct ChangePriorityArgs {
 }
 
 /// The answer to `change_priority`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangePriorityOutcome {
     /// The priority it has now.
     pub priority: i64,
@@ -46,7 +47,8 @@ operation! {
 }
 
 /// The arguments of `set_tags`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetTagsArgs {
     /// The execution.
@@ -57,7 +59,8 @@ pub struct SetTagsArgs {
 }
 
 /// The answer to `set_tags`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SetTagsOutcome {
     /// The tags it has now.
     pub tags: Tags,
@@ -77,7 +80,8 @@ operation! {
 }
 
 /// The arguments of `hold_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HoldExecutionArgs {
     /// The execution.
@@ -88,7 +92,8 @@ pub struct HoldExecutionArgs {
 }
 
 /// The answer to `hold_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HoldExecutionOutcome {
     /// It was not held before.
     pub changed: bool,
@@ -110,7 +115,8 @@ operation! {
 }
 
 /// The arguments of `release_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseExecutionArgs {
     /// The execution.
@@ -118,7 +124,8 @@ pub struct ReleaseExecutionArgs {
 }
 
 /// The answer to `release_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReleaseExecutionOutcome {
     /// It was held before, and not by the cancellation of its flow.
     pub changed: bool,
@@ -133,7 +140,8 @@ operation! {
 }
 
 /// The arguments of `cancel_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct CancelExecutionArgs {
     /// The execution.
@@ -154,7 +162,8 @@ pub struct CancelExecutionArgs {
 crate::newer::open_struct!(CancelExecutionArgs);
 
 /// The answer to `cancel_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CancelExecutionOutcome {
     /// It is cancelled.
@@ -216,7 +225,8 @@ operation! {
 }
 
 /// The arguments of `replay_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplayExecutionArgs {
     /// The execution.
@@ -243,7 +253,8 @@ impl ReplayExecutionArgs {
 }
 
 /// The answer to `replay_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayExecutionOutcome {
     /// The number its new attempt will have.
     pub attempt: AttemptIndex,
@@ -260,7 +271,8 @@ operation! {
 }
 
 /// Which build may run the execution.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RepinBuildArgs {
     /// The execution.
@@ -274,7 +286,8 @@ pub struct RepinBuildArgs {
 }
 
 /// The answer to `repin_build`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepinBuildOutcome {
     /// The build it is pinned to now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,7 +317,8 @@ operation! {
 }
 
 /// The arguments of `revoke_lease`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevokeLeaseArgs {
     /// The execution.
@@ -321,7 +335,8 @@ pub struct RevokeLeaseArgs {
 }
 
 /// The answer to `revoke_lease`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum RevokeLeaseOutcome {
     /// The lease is gone.
@@ -370,7 +385,8 @@ operation! {
 }
 
 /// The arguments of `resume_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResumeExecutionArgs {
     /// The execution.
@@ -384,7 +400,8 @@ pub struct ResumeExecutionArgs {
 }
 
 /// The answer to `resume_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResumeExecutionOutcome {
     /// The suspension that ended.
     pub suspension_id: SuspensionId,
@@ -411,7 +428,8 @@ operation! {
 }
 
 /// Which execution is to be removed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RemoveExecutionArgs {
     /// The execution.

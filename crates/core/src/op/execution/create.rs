@@ -1,6 +1,5 @@
 //! Submitting executions.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api_token::Role;
@@ -26,7 +25,8 @@ operation! {
 }
 
 /// The arguments of `create_execution`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct CreateExecutionArgs {
     /// An id the caller minted; its partition must be that of its flow or parent.
@@ -57,7 +57,7 @@ pub struct CreateExecutionArgs {
     pub creator: Option<String>,
     /// Retries, timeouts and the rest; whatever it does not say is the namespace's default.
     #[serde(default, with = "crate::policy_request", skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<PolicyRequest>")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<PolicyRequest>"))]
     pub policy: Option<PolicyRequest>,
     /// For filters.
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
@@ -120,7 +120,8 @@ pub struct CreateExecutionArgs {
 crate::newer::open_struct!(CreateExecutionArgs);
 
 /// The answer to `create_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateExecutionOutcome {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -149,7 +150,8 @@ impl CreateExecutionOutcome {
 }
 
 /// An upstream that an execution waits for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Dependency {
     /// The execution that must end first.
@@ -164,7 +166,8 @@ pub struct Dependency {
 crate::newer::open_struct!(Dependency);
 
 /// The lease holder that spawns a child; the parent gets an edge from the child.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct ParentLink {
     /// The running execution.
@@ -389,7 +392,8 @@ operation! {
 }
 
 /// The arguments of `create_executions`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateExecutionsArgs {
     /// The submissions.
@@ -398,14 +402,16 @@ pub struct CreateExecutionsArgs {
 }
 
 /// The answer to `create_executions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateExecutionsOutcome {
     /// The result of each, in the same order.
     pub results: Vec<CreateResult>,
 }
 
 /// The result of one submission.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", tag = "outcome", rename_all = "snake_case")]
 pub enum CreateResult {
     /// It was accepted, now or before.

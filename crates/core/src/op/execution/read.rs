@@ -1,6 +1,5 @@
 //! Reading executions: one, many, what became of them, and why they are where they are.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -18,7 +17,8 @@ operation! {
 }
 
 /// The arguments of `get_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetExecutionArgs {
     /// The execution.
@@ -32,7 +32,8 @@ operation! {
 }
 
 /// The arguments of `get_state`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetStateArgs {
     /// The execution.
@@ -40,7 +41,8 @@ pub struct GetStateArgs {
 }
 
 /// The answer to `get_state`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetStateOutcome {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -57,7 +59,8 @@ operation! {
 }
 
 /// The arguments of `get_result`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetResultArgs {
     /// The execution.
@@ -71,7 +74,8 @@ operation! {
 }
 
 /// The arguments of `get_input`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetInputArgs {
     /// The execution.
@@ -85,7 +89,8 @@ operation! {
 }
 
 /// The arguments of `wait_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WaitExecutionArgs {
     /// The execution.
@@ -99,7 +104,8 @@ pub struct WaitExecutionArgs {
 }
 
 /// The answer to `wait_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitExecutionOutcome {
     /// It has ended; otherwise the time was up, or it has changed.
     pub terminal: bool,
@@ -121,7 +127,8 @@ operation! {
 }
 
 /// The arguments of `explain_execution`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExplainExecutionArgs {
     /// The execution.
@@ -129,7 +136,8 @@ pub struct ExplainExecutionArgs {
 }
 
 /// Why an execution is not running, the nearest reason first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -143,7 +151,8 @@ pub struct Explanation {
 }
 
 /// One reason.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reason {
     /// Which.
     pub code: ReasonCode,
@@ -221,7 +230,8 @@ operation! {
 }
 
 /// The arguments of `list_attempts`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListAttemptsArgs {
     /// The execution.
@@ -229,7 +239,8 @@ pub struct ListAttemptsArgs {
 }
 
 /// The answer to `list_attempts`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListAttemptsOutcome {
     /// The attempts.
     pub items: Vec<AttemptView>,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -34,7 +33,8 @@ vocabulary! {
 }
 
 /// The arguments of `list_executions`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListExecutionsArgs {
     /// Their namespace; the caller's default when absent.
@@ -97,7 +97,8 @@ pub struct ListExecutionsArgs {
 }
 
 /// The answer to `list_executions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListExecutionsOutcome {
     /// The executions.
     pub items: Vec<ExecutionSummary>,
@@ -162,7 +163,8 @@ operation! {
 }
 
 /// The arguments of `get_counts`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GetCountsArgs {
     /// The namespace; the caller's default when absent.
@@ -171,7 +173,8 @@ pub struct GetCountsArgs {
 }
 
 /// The answer to `get_counts`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GetCountsOutcome {
     /// The namespace.
     pub namespace: String,
@@ -184,7 +187,8 @@ pub struct GetCountsOutcome {
 }
 
 /// A number that may be a lower bound.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Count {
     /// How many there are, or how far they were counted.
     pub value: u64,
@@ -193,7 +197,8 @@ pub struct Count {
 }
 
 /// The number of executions of one kind that wait in one lane.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitingCount {
     /// The lane.
     pub lane: String,
@@ -234,7 +239,8 @@ operation! {
 }
 
 /// The arguments of `list_namespaces`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListNamespacesArgs {
     /// Where the last page ended.
@@ -246,7 +252,8 @@ pub struct ListNamespacesArgs {
 }
 
 /// The answer to `list_namespaces`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListNamespacesOutcome {
     /// The namespaces.
     pub items: Vec<NamespaceView>,
@@ -256,7 +263,8 @@ pub struct ListNamespacesOutcome {
 }
 
 /// A namespace.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NamespaceView {
     /// Its name.
     pub name: String,

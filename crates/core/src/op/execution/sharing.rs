@@ -1,13 +1,13 @@
 //! Keys under which submissions share one execution.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::{limits, text};
 
 /// While one execution with this key waits or runs, submissions answer with it instead of creating another.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Singleton {
     /// The key; it belongs to the namespace.
@@ -17,7 +17,8 @@ crate::newer::open_struct!(Singleton);
 
 /// Of a burst of submissions with this key only the last one runs: each takes the place of the one before it, which is
 /// cancelled unless it has started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Debounce {
     /// The key; it belongs to the namespace.

@@ -1,6 +1,5 @@
 //! Executions, their attempts and leases, and the task a claim hands out.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::CapabilitySet;
@@ -20,7 +19,8 @@ use crate::suspension::{ResumeSignal, SuspendReason, TimeoutBehavior};
 use crate::text::Tags;
 
 /// Everything about an execution but its bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionView {
     /// Its id.
     pub execution_id: ExecutionId,
@@ -155,7 +155,8 @@ pub struct ExecutionView {
 }
 
 /// The short form in lists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecutionSummary {
     /// Its id.
     pub execution_id: ExecutionId,
@@ -207,7 +208,8 @@ pub struct ExecutionSummary {
 }
 
 /// A worker's report about its progress.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgressView {
     /// How far it is, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,7 +222,8 @@ pub struct ProgressView {
 }
 
 /// A failure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailureView {
     /// The reason of the failure.
     pub reason: String,
@@ -238,7 +241,8 @@ pub struct FailureView {
 }
 
 /// A cancellation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CancellationView {
     /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,7 +257,8 @@ pub struct CancellationView {
 }
 
 /// An input without its bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InputView {
     /// Its content type.
     pub content_type: String,
@@ -262,7 +267,8 @@ pub struct InputView {
 }
 
 /// A result without its bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResultView {
     /// Its content type.
     pub content_type: String,
@@ -271,7 +277,8 @@ pub struct ResultView {
 }
 
 /// The suspension of an execution.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SuspensionView {
     /// The suspension.
     pub suspension_id: SuspensionId,
@@ -308,7 +315,8 @@ pub struct SuspensionView {
 }
 
 /// A signal that counts for a suspension, and the name behind it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignedView {
     /// The signal.
     pub signal_id: SignalId,
@@ -325,7 +333,8 @@ pub struct SignedView {
 }
 
 /// A lease, present or past.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeaseView {
     /// Its id, which is part of its holder's proof; shown to operators only.
     #[serde(default, skip_serializing_if = "LeaseId::is_nil")]
@@ -355,7 +364,8 @@ pub struct LeaseView {
 }
 
 /// One attempt with its leases.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptView {
     /// From 0, without gaps.
     pub index: AttemptIndex,
@@ -387,7 +397,8 @@ pub struct AttemptView {
 }
 
 /// An event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     /// Unique, and growing within a partition; a repeat has the same one.
     pub event_id: String,
@@ -398,7 +409,8 @@ pub struct EventView {
 }
 
 /// Work that a claim hands out, with everything the worker needs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Task {
     /// The execution.
     pub execution_id: ExecutionId,

@@ -1,6 +1,5 @@
 //! Flows, their graphs and dependencies.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{EdgeRole, EdgeState};
@@ -13,7 +12,8 @@ use crate::state::PublicState;
 use crate::text::Tags;
 
 /// A flow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowView {
     /// Its id.
     pub flow_id: FlowId,
@@ -49,7 +49,8 @@ pub struct FlowView {
 }
 
 /// How a flow was cancelled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowCancellationView {
     /// Which members it concerns.
     pub policy: CancelFlowPolicy,
@@ -61,7 +62,8 @@ pub struct FlowCancellationView {
 }
 
 /// A flow's graph, for pictures of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphView {
     /// The flow.
     pub flow: FlowView,
@@ -72,7 +74,8 @@ pub struct GraphView {
 }
 
 /// A member in the graph.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphNode {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -99,7 +102,8 @@ pub struct GraphNode {
 }
 
 /// How a child joins its upstreams, and how far they are.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinView {
     /// When it may run.
     pub policy: JoinPolicy,
@@ -112,7 +116,8 @@ pub struct JoinView {
 }
 
 /// A dependency.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EdgeView {
     /// Its id.
     pub edge_id: EdgeId,
@@ -133,7 +138,8 @@ pub struct EdgeView {
 }
 
 /// An upstream, as its downstream's worker reads it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpstreamView {
     /// The edge.
     pub edge_id: EdgeId,

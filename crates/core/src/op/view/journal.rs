@@ -1,6 +1,5 @@
 //! Questions about a journal, and the evidence for one answer or another.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::execution::{Execution, LateReport, StepAnswer, Wait};
@@ -10,7 +9,8 @@ use crate::op::parts::Content;
 use crate::suspension::SuspendReason;
 
 /// A question about an entry of the journal, which `decide_step` answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuestionView {
     /// The entry.
     pub step: StepIdentity,
@@ -27,7 +27,8 @@ pub struct QuestionView {
 }
 
 /// How a step ended according to a worker that had lost its lease.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateReportView {
     /// How it ended.
     pub state: StepState,

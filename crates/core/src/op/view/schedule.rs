@@ -1,6 +1,5 @@
 //! Schedules.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -14,7 +13,8 @@ use crate::schedule::{
 use crate::state::PublicState;
 
 /// Everything about a schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleView {
     /// Its id, which is part of the ids of its runs.
     pub schedule_id: ScheduleId,
@@ -69,7 +69,8 @@ pub struct ScheduleView {
 }
 
 /// The short form in lists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleSummary {
     /// Its id.
     pub schedule_id: ScheduleId,
@@ -101,7 +102,8 @@ pub struct ScheduleSummary {
 }
 
 /// The note of the last pause or resumption of a schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoteView {
     /// The words of the note.
     pub text: String,
@@ -112,7 +114,8 @@ pub struct NoteView {
 }
 
 /// The record of an instant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleRunView {
     /// The instant.
     pub scheduled_for: i64,
@@ -140,7 +143,8 @@ pub struct ScheduleRunView {
 }
 
 /// A stretch that is being run once more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BackfillView {
     /// Its id.
     pub backfill_id: CommandId,

@@ -1,6 +1,5 @@
 //! Subscriptions and their deliveries.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{EventView, NoteView};
@@ -13,7 +12,8 @@ use crate::state::PublicState;
 use crate::subscription::{EventFilter, Subscription, SubscriptionState, TEST_TYPE, redacted_url};
 
 /// Everything about a subscription but its secret.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubscriptionView {
     /// Its id, which is part of the ids of its deliveries.
     pub subscription_id: SubscriptionId,
@@ -49,7 +49,8 @@ pub struct SubscriptionView {
 }
 
 /// The short form in lists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SubscriptionSummary {
     /// Its id.
     pub subscription_id: SubscriptionId,
@@ -75,7 +76,8 @@ pub struct SubscriptionSummary {
 }
 
 /// A delivery: an execution like any other, to be explained and replayed by its id.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeliveryView {
     /// The execution.
     pub execution_id: ExecutionId,
@@ -168,7 +170,8 @@ impl SubscriptionSummary {
 }
 
 /// The body of a webhook, and the input of the execution that another target creates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventMessage {
     /// The type of the event.
     #[serde(rename = "type")]

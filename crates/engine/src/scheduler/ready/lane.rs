@@ -10,7 +10,6 @@ use ff_core::{CapabilitySet, IndexName, Partition};
 use super::NEAR_MS;
 use super::queue::{Listed, QueueId, QueueName};
 use super::turns::{Order, Place, Turns};
-use crate::ranks::Ranks;
 
 /// A lane as this engine knows it.
 #[derive(Debug)]
@@ -237,21 +236,12 @@ impl AwaitedLane {
         if unread_first { unread().or_else(known) } else { known().or_else(unread) }
     }
 
-    /// The same while other servers take work, too: among heads of about the best age, one in whose partition this
-    /// engine is ranked first is preferred.
-    pub(super) fn near<'a>(
-        &'a self,
-        skills: &'a Skills,
-        unread_first: bool,
-        ranks: &Ranks,
-    ) -> Option<(&'a QueueId, bool)> {
-        let (best, unread) = self.best(skills, unread_first)?;
-        let own = |id: &QueueId| ranks.of(id.partition) == 0;
-        let of_others = best_of(&self.routes, skills).filter(|(_, id)| !unread && !own(id));
-        let Some((place, _)) = of_others else { return Some((best, unread)) };
+    /// Among the known heads of about the best age, the best one that is not left to another server.
+    pub(super) fn near<'a>(&'a self, skills: &'a Skills, is_left: impl Fn(&QueueId) -> bool) -> Option<&'a QueueId> {
+        let (place, _) = best_of(&self.routes, skills)?;
         let limit = place.not_later_than(NEAR_MS);
         let near = sufficient(&self.routes, skills).flat_map(|heads| heads.near(&skills.kinds, limit));
-        Some((near.filter(|(_, id)| own(id)).min().map_or(best, |(_, id)| id), false))
+        near.filter(|(_, id)| !is_left(id)).min().map(|(_, id)| id)
     }
 
     /// Whether a claimer has so many queues to read already that more names would be of no use to it.

@@ -69,6 +69,9 @@ const CONTENDED_MS: i64 = 1_000;
 const NEAR_MS: i64 = 500;
 /// In a partition in which another server is ranked first, it takes one of so many candidates at the head of the queue.
 const SPREAD: usize = 16;
+/// It leaves the very head of a queue for this long to each server that is ranked before it there. One that has not
+/// taken the head by then may be stopped, or have no worker for it.
+const LEFT_PER_RANK_MS: i64 = 300;
 /// A claim waits this long for a read; a longer read counts as failed for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
@@ -156,6 +159,7 @@ impl Ready {
     pub(crate) fn announce(&mut self, id: &QueueId, score: i64, now: i64) {
         let Some(queue) = self.queue(id, now) else { return };
         queue.note(score);
+        queue.note_head(now);
         self.relist(id);
         self.wake_for(id);
     }
@@ -172,11 +176,15 @@ impl Ready {
         queue.suspect = false;
         // The buffer is always the very head of the queue, so a candidate behind unread work, or beyond the buffer's
         // size, stays out. Work in a queue of an earlier version is moved before it is handed out.
-        if queue.name.is_of_any_kind() || queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX || !room {
+        let behind = queue.is_behind(score) || queue.buffer.len() >= BUFFER_MAX;
+        let kept = if queue.name.is_of_any_kind() || behind || !room {
             queue.note(score);
-        } else if queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none() {
-            self.buffered += 1;
-        }
+            false
+        } else {
+            queue.buffer.insert((score, Execution::key_of(&candidate.execution.id)), candidate).is_none()
+        };
+        queue.note_head(now);
+        self.buffered += usize::from(kept);
         self.relist(&id);
         self.wake_for(&id);
     }
@@ -316,6 +324,7 @@ impl Ready {
             queue.read_after = None;
             queue.note(missed);
         }
+        queue.note_head(now);
         let holds_something = !queue.is_empty();
         if let Some(lane) = lane_mut(&mut self.lanes, &queue.name.namespace, &queue.name.lane) {
             lane.read_at = Some(now);

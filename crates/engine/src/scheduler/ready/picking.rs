@@ -1,6 +1,6 @@
 //! Picking: the best work that is known for a claimer, or the reads that may find better work.
 
-use super::{BUFFERED_MAX, Candidate, Criteria, QueueId, Read, Ready};
+use super::{BUFFERED_MAX, Candidate, Criteria, LEFT_PER_RANK_MS, QueueId, Read, Ready};
 
 /// How much a claimer wants now.
 #[derive(Debug, Clone, Copy)]
@@ -88,12 +88,17 @@ impl Ready {
         while pick.candidates.len() < wanted.count {
             let Some(lane) = self.lanes.get(&criteria.namespace).and_then(|lanes| lanes.get(name)) else { break };
             let Some(lane) = lane.awaited() else { break };
+            let Some((best, unread)) = lane.best(&criteria.skills, wanted.patient) else { break };
+            let Some(queue) = self.queues.get_mut(best) else { break };
+            queue.note_head(now);
+            // While other servers take work, too, heads are left to those that are ranked first for them, if there is
+            // something else of about the same age.
             let contended = now < lane.contended_until;
-            let best = match contended {
-                true => lane.near(&criteria.skills, wanted.patient, &self.ranks),
-                false => lane.best(&criteria.skills, wanted.patient),
+            let near = match contended && !unread && self.is_left(best, now) {
+                true => lane.near(&criteria.skills, |id| self.is_left(id, now)),
+                false => None,
             };
-            let Some((id, unread)) = best.map(|(id, unread)| (id.clone(), unread)) else { break };
+            let id = near.unwrap_or(best).clone();
             let Some(queue) = self.queues.get_mut(&id) else { break };
             let unread = unread || matches!(queue.head(), Some((_, true)));
             if unread && !self.outages.contains_key(&id.partition) {
@@ -116,12 +121,19 @@ impl Ready {
         LaneEnd::Reached
     }
 
+    /// Whether the head of a queue is left to a server that is ranked before this one in its partition. It is for a
+    /// while only: as long as newer work is there to take, such a head would never be taken otherwise.
+    fn is_left(&self, id: &QueueId, now: i64) -> bool {
+        let left_ms = self.ranks.of(id.partition).saturating_mul(LEFT_PER_RANK_MS);
+        left_ms > 0 && self.queues.get(id).is_some_and(|queue| queue.head_stood_ms(now) < left_ms)
+    }
+
     /// Takes the first candidate of a queue and charges its key and its gate with the try. In a lane that several
-    /// engines claim from, engines that are not the first for a partition take candidates further behind, so that they
-    /// do not all try the same one.
+    /// engines claim from, an engine that leaves the head to another takes a candidate further behind, so that they do
+    /// not all try the same one.
     fn take_head(&mut self, id: &QueueId, contended: bool, now: i64) -> Option<Candidate> {
+        let spread = contended && self.is_left(id, now);
         let queue = self.queues.get_mut(id)?;
-        let spread = contended && self.ranks.of(id.partition) > 0;
         let candidate = queue.take(if spread { self.spread } else { 0 })?;
         self.spread = self.spread.wrapping_add(u64::from(spread));
         queue.used_at = now;

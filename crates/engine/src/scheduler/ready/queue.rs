@@ -132,6 +132,9 @@ pub(super) struct Queue {
     /// The last read of it failed. No claim waits for the next read, which finds out whether it still does.
     pub(super) suspect: bool,
     pub(super) listed: Listing,
+    /// The score of its head, and since when it has stood there. It stays as it is while the head is read, which comes
+    /// back afterwards.
+    head_since: Option<(i64, i64)>,
     /// When a claim last took or read something here.
     pub(super) used_at: i64,
     /// The number of the last announcement, by which a sweep knows whether it came after the sweep began.
@@ -153,6 +156,7 @@ impl Queue {
             blocked_until: None,
             suspect: false,
             listed: Listing::default(),
+            head_since: None,
             used_at: now,
             stamp: 0,
             found: 0,
@@ -171,6 +175,20 @@ impl Queue {
             (None, Contents::Unknown(unknown)) => Some((unknown, true)),
             (None, _) => None,
         }
+    }
+
+    /// Notes the head that it has now, so that it is known how long the head has stood there.
+    pub(super) fn note_head(&mut self, now: i64) {
+        let Some((score, _)) = self.head().filter(|_| self.is_at_rest()) else { return };
+        if self.head_since.is_none_or(|(known, _)| known != score) {
+            self.head_since = Some((score, now));
+        }
+    }
+
+    /// For how long its head is known to have stood there.
+    pub(super) fn head_stood_ms(&self, now: i64) -> i64 {
+        let head = self.head().map(|(score, _)| score);
+        self.head_since.filter(|(known, _)| head == Some(*known)).map_or(0, |(_, since)| now - since)
     }
 
     /// Its place in the lists of its lane.

@@ -1,6 +1,7 @@
 //! The scheduler's memory by itself: what it keeps, which waiters it wakes, and what it asks to be read.
 
 mod outages;
+mod sharing;
 mod sweeps;
 
 use std::sync::Arc;
@@ -417,61 +418,4 @@ fn what_is_announced_before_a_head_in_flight_is_read() {
         assert_eq!(ready.pick(&criteria, wanted(1, true), 0).reads, [Read::Head(id.clone())]);
         ready.fetched(&id, Vec::new(), None, true, 0);
     }
-}
-
-/// Work of a lane in a partition, created at an instant.
-fn created(partition: Partition, number: u8, at: i64) -> Candidate {
-    let id = ExecutionId::in_partition(partition, &Mint { now_ms: 1_000, random: [number; 10] });
-    let request = NewExecution { id, namespace: "n".into(), lane: "lane".into(), kind: "k".into(), ..new_execution() };
-    let execution = Arc::new(Execution::create(request, at).expect("a legal request"));
-    Candidate { execution, queue: queue("lane", partition), ..candidate("lane", number) }
-}
-
-/// A lane with work in a partition of this engine and, older by so much, in one where another server comes first.
-fn shared_lane(older_ms: i64) -> (Ready, Criteria) {
-    let ranks = Ranks::default();
-    ranks.replace(BTreeMap::from([(PLACES[0], 0), (PLACES[1], 1)]));
-    let mut ready = Ready::new(ranks);
-    let criteria = begin(&mut ready, "lane", 0);
-    for place in PLACES {
-        ready.learnt(("n", "lane"), place, page(None, &[], false), 0);
-    }
-    for number in 1..=40 {
-        let at = 10_000 + i64::from(number);
-        ready.offer(created(PLACES[0], number, at + older_ms), 0);
-        ready.offer(created(PLACES[1], number, at), 0);
-    }
-    (ready, criteria)
-}
-
-fn taken(ready: &mut Ready, criteria: &Criteria, count: usize, now: i64) -> Vec<Candidate> {
-    ready.pick(criteria, wanted(count, true), now).candidates
-}
-
-#[test]
-fn a_server_that_was_overtaken_keeps_to_its_own_partitions_for_a_while() {
-    let (mut ready, criteria) = shared_lane(NEAR_MS);
-    let oldest = taken(&mut ready, &criteria, 1, 1).remove(0);
-    assert_eq!(oldest.queue.partition, PLACES[1], "in calm the oldest comes first");
-    ready.overtaken(&oldest, 1);
-    assert!(taken(&mut ready, &criteria, 8, 2).iter().all(|one| one.queue.partition == PLACES[0]));
-    let later = ready.pick(&criteria, wanted(1, true), 1 + CONTENDED_MS);
-    assert_eq!(later.reads, [Read::Head(queue("lane", PLACES[1]))], "then the oldest comes first again");
-}
-
-#[test]
-fn work_of_others_that_is_much_older_is_taken_from_behind_its_head() {
-    let (mut ready, criteria) = shared_lane(2 * NEAR_MS);
-    let oldest = taken(&mut ready, &criteria, 1, 1).remove(0);
-    ready.overtaken(&oldest, 1);
-    let pick = ready.pick(&criteria, wanted(1, true), 2);
-    assert_eq!(pick.reads, [Read::Head(queue("lane", PLACES[1]))], "it is read again, and not passed over");
-    let found: Vec<Candidate> = (1..=40).map(|number| created(PLACES[1], number, 10_000 + i64::from(number))).collect();
-    ready.fetched(&queue("lane", PLACES[1]), found, None, true, 3);
-    let several = taken(&mut ready, &criteria, 4, 4);
-    let numbers: BTreeSet<Key> = several.iter().map(|one| one.place().1).collect();
-    assert_eq!((several.len(), numbers.len()), (4, 4));
-    assert!(several.iter().all(|one| one.queue.partition == PLACES[1]));
-    let head = Execution::key_of(&created(PLACES[1], 2, 10_002).execution.id);
-    assert!(several.iter().skip(1).all(|one| one.place().1 != head), "others take the head");
 }
