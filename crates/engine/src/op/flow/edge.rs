@@ -13,7 +13,9 @@ use ff_core::{
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
-use crate::flow::{cancel_siblings, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow};
+use crate::flow::{
+    cancel_siblings, check_cancellable, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow,
+};
 use crate::op::{Handle, Request};
 use crate::payload::Which;
 use crate::services::Services;
@@ -134,6 +136,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
         let upstream = load_member(tx, &flow, &edge.upstream).await?;
         let mut effects = Effects::default();
         child.add_dependency(args.join.as_ref(), tx.now)?;
+        check_cancellable(self.caller, &child, &upstream)?;
         child.expect_further_edges(flow.stays_open);
         let edge = connect(tx, edge, &upstream, &mut child, &mut effects)?;
         let unsatisfied_count = unsatisfied(&child);

@@ -1,0 +1,152 @@
+//! How far a token reaches by way of something else: what is limited to lanes, or to what it submitted, stays so through
+//! joins, keys and shared limits.
+
+use crate::support::Harness;
+use ff_core::op::apply_dependency_to_child::Outcome as Apply;
+use ff_core::op::create_flow::Outcome as Created;
+use ff_core::op::stage_dependency_edge::Outcome as Staged;
+use ff_core::op::{
+    ApplyDependencyToChild, Complete, CreateExecution, CreateFlow, GetExecution, GetFlow, StageDependencyEdge,
+};
+use ff_core::{Code, EdgeId, ExecutionId, FlowId, PublicState, Role};
+use ff_engine::{Caller, Standing};
+use serde_json::{Value, json};
+
+fn with_token(name: &str, role: Role) -> Caller {
+    Caller { standing: Standing::Token, ..Caller::new(name, Some("default".into()), role) }
+}
+
+fn limited(lane: &str, role: Role) -> Caller {
+    Caller { lanes: vec![lane.into()], ..with_token("limited", role) }
+}
+
+async fn open_flow(h: &Harness) -> FlowId {
+    match h.must::<CreateFlow>(json!({ "kind": "test" })).await {
+        Created::Created { flow_id, .. } => flow_id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cancelling() -> [Value; 2] {
+    let on_satisfied = "cancel_remaining";
+    [
+        json!({ "any_of": { "on_satisfied": on_satisfied } }),
+        json!({ "quorum": { "k": 1, "on_satisfied": on_satisfied } }),
+    ]
+}
+
+async fn complete_one(h: &Harness, lane: &str) -> ExecutionId {
+    let task = h.claim_with(json!({ "lanes": [lane] })).await.unwrap();
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.pass(5).await;
+    task.execution_id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_one_lane_declares_no_join_that_cancels_in_another() {
+    for join in cancelling() {
+        let mut h = Harness::start().await;
+        let flow = open_flow(&h).await;
+        let mine = h.submit(json!({ "flow_id": flow, "lane": "a" })).await;
+        let theirs = h.submit(json!({ "flow_id": flow, "lane": "b" })).await;
+        h.caller = limited("a", Role::Submitter);
+        // It may cancel what it submitted itself, also by a join.
+        let own = h.submit(json!({ "flow_id": flow, "lane": "a" })).await;
+        h.caller = limited("a", Role::Operator);
+        let child = |upstreams: &[ExecutionId], join: &Value| {
+            let dependencies: Vec<_> = upstreams.iter().map(|one| json!({ "upstream": one })).collect();
+            json!({ "kind": "test", "flow_id": flow, "lane": "a", "dependencies": dependencies, "join": join })
+        };
+        let refused = h.call::<CreateExecution>(child(&[mine, theirs], &join)).await.unwrap_err();
+        assert_eq!((refused.code, &refused.details["execution_id"]), (Code::Forbidden, &json!(theirs)));
+        assert_eq!(h.must::<GetFlow>(json!({ "flow_id": flow })).await.member_count, 3, "nothing was created");
+        h.must::<CreateExecution>(child(&[mine, theirs], &json!({ "any_of": { "on_satisfied": "let_run" } }))).await;
+        h.must::<CreateExecution>(child(&[mine, own], &join)).await;
+        assert_eq!(complete_one(&h, "a").await, mine);
+        assert_eq!(h.state(&own).await, PublicState::Cancelled);
+        assert_eq!(h.state(&theirs).await, PublicState::Waiting);
+        h.caller = Caller::system();
+        h.finish().await;
+    }
+}
+
+async fn stage(h: &Harness, flow: FlowId, upstream: ExecutionId, downstream: ExecutionId) -> EdgeId {
+    let args = json!({ "flow_id": flow, "upstream": upstream, "downstream": downstream });
+    let Staged::Staged { edge_id, .. } = h.must::<StageDependencyEdge>(args).await else { panic!("it is staged") };
+    edge_id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_one_lane_applies_no_edge_whose_join_cancels_in_another() {
+    for join in cancelling() {
+        let mut h = Harness::start().await;
+        let flow = open_flow(&h).await;
+        let mine = h.submit(json!({ "flow_id": flow, "lane": "a" })).await;
+        let theirs = h.submit(json!({ "flow_id": flow, "lane": "b" })).await;
+        let child = h.submit(json!({ "flow_id": flow, "lane": "a" })).await;
+        let (first, second) = (stage(&h, flow, mine, child).await, stage(&h, flow, theirs, child).await);
+        h.caller = limited("a", Role::Operator);
+        let apply = |edge: EdgeId, join: Option<&Value>| json!({ "flow_id": flow, "edge_id": edge, "join": join });
+        assert_eq!(h.refused::<ApplyDependencyToChild>(apply(second, Some(&join))).await, Code::Forbidden);
+        let applied = h.must::<ApplyDependencyToChild>(apply(first, Some(&join))).await;
+        assert_eq!(applied, Apply::Applied { unsatisfied_count: 1 });
+        // The policy is the child's by now, so that the edge need not name it.
+        assert_eq!(h.refused::<ApplyDependencyToChild>(apply(second, None)).await, Code::Forbidden);
+        assert_eq!(complete_one(&h, "a").await, mine);
+        assert_eq!(h.state(&theirs).await, PublicState::Waiting);
+        h.caller = Caller::system();
+        h.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submitter_declares_no_join_that_cancels_what_others_submitted() {
+    let mut h = Harness::start().await;
+    let flow = open_flow(&h).await;
+    h.caller = with_token("ann", Role::Submitter);
+    let anns = h.submit(json!({ "flow_id": flow })).await;
+    h.caller = with_token("bob", Role::Submitter);
+    let bobs = h.submit(json!({ "flow_id": flow })).await;
+    let child = |upstreams: [ExecutionId; 2]| {
+        let dependencies = upstreams.map(|one| json!({ "upstream": one }));
+        json!({ "kind": "test", "flow_id": flow, "dependencies": dependencies, "join": { "any_of": {} } })
+    };
+    let refused = h.call::<CreateExecution>(child([bobs, anns])).await.unwrap_err();
+    assert_eq!((refused.code, &refused.details["execution_id"]), (Code::Forbidden, &json!(anns)));
+    let own = h.submit(json!({ "flow_id": flow })).await;
+    h.must::<CreateExecution>(child([bobs, own])).await;
+    h.caller = Caller::system();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_one_lane_takes_no_debounce_key_from_another() {
+    // A key of the caller's own leads to the record of it first, in another partition; the other way looks at once.
+    for key in [json!(null), json!("once")] {
+        let mut h = Harness::start().await;
+        let debounced = |lane: &str, key: &Value| json!({ "lane": lane, "idempotency_key": key, "debounce": { "key": "index", "wait_ms": 1_000 } });
+        let waiting = h.submit(debounced("b", &json!(null))).await;
+        let mut args = debounced("a", &key);
+        args["kind"] = json!("test");
+        h.caller = limited("a", Role::Submitter);
+        let refused = h.call::<CreateExecution>(args.clone()).await.unwrap_err();
+        assert_eq!((refused.code, &refused.details["execution_id"]), (Code::Forbidden, &json!(waiting)));
+        assert_eq!(h.state(&waiting).await, PublicState::Delayed);
+        // One that runs would lose its key to a burst beside it.
+        h.caller = Caller::system();
+        let task = h.claim_with(json!({ "lanes": ["b"] })).await.unwrap();
+        assert_eq!(task.execution_id, waiting);
+        h.caller = limited("a", Role::Submitter);
+        assert_eq!(h.refused::<CreateExecution>(args.clone()).await, Code::Forbidden);
+        h.caller = Caller::system();
+        h.must::<Complete>(json!({ "execution_id": waiting, "fence": task.fence })).await;
+        h.caller = limited("a", Role::Submitter);
+        let first = h.must::<CreateExecution>(args.clone()).await;
+        assert!(!first.duplicate, "a refused submission does not use up its key");
+        let second = h.submit(debounced("a", &json!(null))).await;
+        let view = h.must::<GetExecution>(json!({ "execution_id": first.execution_id })).await;
+        assert_eq!(view.cancellation.unwrap().superseded_by, Some(second), "in its own lane keys work as ever");
+        h.caller = Caller::system();
+        h.finish().await;
+    }
+}
