@@ -5,7 +5,7 @@ use ff_core::op::view::Task;
 use ff_core::op::{
     CancelExecution, Claim, Complete, CreateExecution, CreatePendingWaitpoint, DeliverSignal, GetExecution,
     GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
-    ReplayExecution, SignalWaitpoint, Suspend,
+    ReplayExecution, SetTags, SignalWaitpoint, Suspend,
 };
 use ff_core::{Code, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -228,7 +228,7 @@ async fn an_answer_must_fit_and_a_refusal_ends_a_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_submitter_may_cancel_signal_and_replay_its_own() {
+async fn a_submitter_may_cancel_signal_replay_and_tag_its_own() {
     let mut h = Harness::start().await;
     let theirs = h.submit(json!({})).await;
     h.caller = with_token("ci", Role::Submitter);
@@ -237,14 +237,17 @@ async fn a_submitter_may_cancel_signal_and_replay_its_own() {
         h.refused::<CancelExecution>(json!({ "execution_id": theirs })).await,
         h.refused::<DeliverSignal>(json!({ "execution_id": theirs, "name": "go" })).await,
         h.refused::<ReplayExecution>(json!({ "execution_id": theirs })).await,
+        h.refused::<SetTags>(json!({ "execution_id": theirs, "tags": { "a": "b" } })).await,
     ] {
         assert_eq!(refused, Code::Forbidden);
     }
     h.must::<DeliverSignal>(json!({ "execution_id": own, "name": "go" })).await;
     h.must::<CancelExecution>(json!({ "execution_id": own })).await;
     h.must::<ReplayExecution>(json!({ "execution_id": own })).await;
+    h.must::<SetTags>(json!({ "execution_id": own, "tags": { "a": "b" } })).await;
     h.caller = with_token("other", Role::Submitter);
     assert_eq!(h.refused::<CancelExecution>(json!({ "execution_id": own })).await, Code::Forbidden);
+    assert_eq!(h.refused::<SetTags>(json!({ "execution_id": own })).await, Code::Forbidden);
     h.caller = Caller::system();
     h.finish().await;
 }

@@ -42,7 +42,7 @@ pub struct ChangePriorityOutcome {
 operation! {
     /// Replaces the tags of an execution.
     SetTags(SetTagsArgs) -> SetTagsOutcome,
-    "set_tags" Put "/v1/executions/{execution_id}/tags" Submitter validated
+    "set_tags" Put "/v1/executions/{execution_id}/tags" Operator own validated
 }
 
 /// The arguments of `set_tags`.
