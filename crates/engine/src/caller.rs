@@ -90,6 +90,14 @@ impl Caller {
         }
     }
 
+    /// The namespace in which an operation makes, changes or takes away a limit. Work of every lane may be under it, so
+    /// that a caller that is limited to lanes is refused.
+    pub(crate) fn namespace_of_limits(&self, asked: Option<&str>) -> Result<String> {
+        let namespace = self.namespace(asked)?;
+        self.check_every_lane()?;
+        Ok(namespace)
+    }
+
     /// Whether the caller's token is good for a lane.
     pub fn reaches(&self, lane: &str) -> bool {
         is_among(&self.lanes, lane)

@@ -6,7 +6,10 @@ use ff_core::op::apply_dependency_to_child::Outcome as Apply;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::stage_dependency_edge::Outcome as Staged;
 use ff_core::op::{
-    ApplyDependencyToChild, Complete, CreateExecution, CreateFlow, GetExecution, GetFlow, StageDependencyEdge,
+    ApplyDependencyToChild, Complete, CreateBudget, CreateExecution, CreateFlow, CreateProvider, CreateQuota,
+    DecideBudget, DeleteBudget, DeleteProvider, DeleteQuota, GetBudget, GetExecution, GetFlow, GetProvider, GetQuota,
+    ReportBudgetUsage, ReportUsage, ResetBudget, SetBudgetLimits, StageDependencyEdge, UpdateBudget, UpdateProvider,
+    UpdateQuota,
 };
 use ff_core::{Code, EdgeId, ExecutionId, FlowId, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -149,4 +152,51 @@ async fn a_token_of_one_lane_takes_no_debounce_key_from_another() {
         h.caller = Caller::system();
         h.finish().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_one_lane_changes_no_limit_that_lanes_share() {
+    let mut h = Harness::start().await;
+    let budget = |name: &str| json!({ "name": name, "dimensions": { "tokens": { "hard": 10 } } });
+    let quota = |name: &str| json!({ "name": name, "max_concurrent": 1 });
+    let provider = |name: &str| json!({ "name": name, "max_requests": 5, "window_ms": 1_000 });
+    h.must::<CreateBudget>(budget("b")).await;
+    h.must::<CreateQuota>(quota("q")).await;
+    h.must::<CreateProvider>(provider("p")).await;
+    h.must::<CreateBudget>(budget("other")).await;
+    h.submit(json!({ "lane": "a", "budget_ids": ["b"] })).await;
+    h.caller = limited("a", Role::Operator);
+    let task = h.claim_with(json!({ "lanes": ["a"] })).await.unwrap();
+    let named = |name: &str| json!({ "name": name });
+    let forced = |name: &str| json!({ "name": name, "force": true });
+    let spent = |name: &str| json!({ "name": name, "usage": { "tokens": 1 } });
+    let spent_by_task = |name: &str| json!({ "name": name, "usage": { "tokens": 1 }, "execution_id": task.execution_id, "fence": task.fence });
+    for (what, refused) in [
+        ("create a budget", h.refused::<CreateBudget>(budget("mine")).await),
+        ("set its limits", h.refused::<SetBudgetLimits>(budget("b")).await),
+        ("update it", h.refused::<UpdateBudget>(budget("b")).await),
+        ("reset it", h.refused::<ResetBudget>(named("b")).await),
+        ("delete it", h.refused::<DeleteBudget>(forced("b")).await),
+        ("charge it", h.refused::<ReportBudgetUsage>(spent("b")).await),
+        ("charge another", h.refused::<ReportBudgetUsage>(spent_by_task("other")).await),
+        ("decide it", h.refused::<DecideBudget>(json!({ "name": "b", "answer": "no" })).await),
+        ("create a quota", h.refused::<CreateQuota>(quota("mine")).await),
+        ("update it", h.refused::<UpdateQuota>(quota("q")).await),
+        ("delete it", h.refused::<DeleteQuota>(forced("q")).await),
+        ("create a provider", h.refused::<CreateProvider>(provider("mine")).await),
+        ("update it", h.refused::<UpdateProvider>(provider("p")).await),
+        ("delete it", h.refused::<DeleteProvider>(forced("p")).await),
+    ] {
+        assert_eq!(refused, Code::Forbidden, "{what}");
+    }
+    // It reads them, and its work is charged as that of others.
+    h.must::<GetQuota>(named("q")).await;
+    h.must::<GetProvider>(named("p")).await;
+    h.must::<ReportBudgetUsage>(spent_by_task("b")).await;
+    let usage = json!({ "execution_id": task.execution_id, "fence": task.fence, "usage": { "tokens": 1 } });
+    h.must::<ReportUsage>(usage).await;
+    assert_eq!(h.must::<GetBudget>(named("b")).await.usage["tokens"], 2);
+    h.caller = Caller::system();
+    h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.finish().await;
 }
