@@ -3,11 +3,11 @@
 use crate::support::Harness;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Claim, Complete, CreateExecution, CreatePendingWaitpoint, DeliverSignal, GetExecution,
-    GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
-    ReplayExecution, SetTags, SignalWaitpoint, Suspend,
+    CancelExecution, Claim, Complete, CreateBudget, CreateExecution, CreatePendingWaitpoint, DeliverSignal,
+    GetExecution, GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
+    ReplayExecution, ResetBudget, SetTags, SignalWaitpoint, Suspend,
 };
-use ff_core::{Code, PublicState, Role};
+use ff_core::{Code, PublicState, Role, limits};
 use ff_engine::{Caller, Standing};
 use serde_json::{Value, json};
 
@@ -224,6 +224,28 @@ async fn an_answer_must_fit_and_a_refusal_ends_a_quorum() {
     h.must::<DeliverSignal>(asked.signal("reject", json!({}))).await;
     let signals = h.must::<ListResumeSignals>(json!({ "execution_id": asked.id })).await.items;
     assert_eq!(signals.iter().map(|signal| &*signal.name).collect::<Vec<_>>(), ["reject"]);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_suspends_itself_for_a_budget_is_not_released_by_the_budget() {
+    let h = Harness::start().await;
+    h.must::<CreateBudget>(json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" }))
+        .await;
+    let id = h.submit(json!({ "budget_ids": ["team"] })).await;
+    let task = h.claim().await.unwrap();
+    let suspend = json!({
+        "execution_id": id, "fence": task.fence, "reason": "budget", "question": "May it spend more?",
+        "condition": { "any": [{ "name": "approve" }] },
+    });
+    h.must::<Suspend>(suspend).await;
+    let listed = h.must::<ListApprovals>(json!({})).await.items;
+    assert_eq!(listed.iter().map(|one| one.execution_id).collect::<Vec<_>>(), [id]);
+    h.must::<ResetBudget>(json!({ "name": "team" })).await;
+    h.pass(u64::try_from(2 * limits::ASKED_RECHECK_MS).unwrap()).await;
+    assert_eq!(h.state(&id).await, PublicState::Suspended, "only its own signal ends it");
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "approve" })).await;
+    assert_eq!(h.state(&id).await, PublicState::Waiting);
     h.finish().await;
 }
 
