@@ -191,13 +191,14 @@ impl Submissions {
             schedule: None,
         };
         let mut members = Vec::with_capacity(args.nodes.len());
-        for node in &args.nodes {
+        for (place, node) in args.nodes.iter().enumerate() {
             let mut request = node.request.clone();
             request.execution_id = Some(request.execution_id.unwrap_or_else(|| member_id(&id, &node.name)));
             request.namespace = Some(namespace.clone());
             request.flow_id = Some(id);
             request.node = Some(node.name.clone());
-            let submission = self.submission(caller, &request).await.map_err(|error| error.with("node", &node.name))?;
+            let within = |error: Error| error.inside(&format!("nodes[{place}].request")).with("node", &node.name);
+            let submission = self.submission(caller, &request).await.map_err(within)?;
             members.push((submission, node.join.clone()));
         }
         Ok(WriteFlow { new, members, ends, args })

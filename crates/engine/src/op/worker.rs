@@ -49,7 +49,7 @@ impl Handle<RegisterWorker> for Services {
 
 impl Handle<HeartbeatWorker> for Services {
     async fn handle(&self, caller: &Caller, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        self.transactor.limits().renewals(&args.leases)?;
+        self.transactor.limits().renewals("leases", &args.leases)?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
         // The leases do not depend on the registration: a worker that lost it keeps its work while it registers anew.
         let (registration, leases) = futures_util::future::join(

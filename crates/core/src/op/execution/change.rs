@@ -233,7 +233,7 @@ pub struct ReplayExecutionArgs {
 impl ReplayExecutionArgs {
     /// Refuses a step that no journal can have.
     pub fn validate(&self) -> Result<()> {
-        self.from_step.as_ref().map_or(Ok(()), StepIdentity::validate)
+        self.from_step.as_ref().map_or(Ok(()), |step| parts::object("from_step", step.validate()))
     }
 
     /// Mints the id of the command.
