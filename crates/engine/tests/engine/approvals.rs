@@ -228,6 +228,26 @@ async fn an_answer_must_fit_and_a_refusal_ends_a_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_approver_decides_no_question_that_is_yet_to_come() {
+    let mut h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let later = h.must::<CreatePendingWaitpoint>(json!({ "execution_id": id, "fence": task.fence })).await;
+    let suspend = json!({
+        "execution_id": id, "fence": task.fence, "reason": "approval",
+        "condition": { "any": [{ "name": "approve" }] },
+    });
+    h.must::<Suspend>(suspend).await;
+    h.caller = with_token("ann", Role::Approver);
+    let early = json!({ "execution_id": id, "waitpoint_id": later.waitpoint_id, "name": "approve" });
+    assert_eq!(h.refused::<DeliverSignal>(early).await, Code::Forbidden);
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "approve" })).await;
+    assert_eq!(h.state(&id).await, PublicState::Waiting);
+    h.caller = Caller::system();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_suspends_itself_for_a_budget_is_not_released_by_the_budget() {
     let h = Harness::start().await;
     h.must::<CreateBudget>(json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" }))
