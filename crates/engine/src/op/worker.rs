@@ -35,7 +35,7 @@ impl Handle<RegisterWorker> for Services {
             lease_ttl_ms: self.transactor.limits().lease_ttl(args.lease_ttl_ms)?,
             tools: args.tools,
         };
-        let (worker, expires_at) = self.shared.registry.register(registration).await?;
+        let (worker, expires_at) = self.shared.registry.register(registration, &caller.lanes).await?;
         // The full set once, the digest afterwards.
         tracing::info!(
             instance = worker.instance_id,

@@ -8,8 +8,8 @@ use ff_core::op::stage_dependency_edge::Outcome as Staged;
 use ff_core::op::{
     ApplyDependencyToChild, Complete, CreateBudget, CreateExecution, CreateFlow, CreateProvider, CreateQuota,
     DecideBudget, DeleteBudget, DeleteProvider, DeleteQuota, GetBudget, GetExecution, GetFlow, GetProvider, GetQuota,
-    ReportBudgetUsage, ReportUsage, ResetBudget, SetBudgetLimits, StageDependencyEdge, UpdateBudget, UpdateProvider,
-    UpdateQuota,
+    ListTools, RegisterWorker, ReportBudgetUsage, ReportUsage, ResetBudget, SetBudgetLimits, StageDependencyEdge,
+    UpdateBudget, UpdateProvider, UpdateQuota,
 };
 use ff_core::{Code, EdgeId, ExecutionId, FlowId, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -198,5 +198,24 @@ async fn a_token_of_one_lane_changes_no_limit_that_lanes_share() {
     assert_eq!(h.must::<GetBudget>(named("b")).await.usage["tokens"], 2);
     h.caller = Caller::system();
     h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_of_one_lane_takes_over_no_tool_of_another() {
+    let mut h = Harness::start().await;
+    let registered = |instance: &str, lane: &str, description: &str| {
+        let tool = json!({ "kind": "sum", "description": description, "input_schema": { "type": "object" } });
+        json!({ "worker_id": instance, "instance_id": instance, "nonce": "n", "lanes": [lane], "tools": [tool] })
+    };
+    h.must::<RegisterWorker>(registered("w-b", "b", "Sums up.")).await;
+    h.caller = limited("a", Role::Worker);
+    let refused = h.call::<RegisterWorker>(registered("w-a", "a", "Sums up.")).await.unwrap_err();
+    assert_eq!((refused.code, &refused.details["kind"]), (Code::Forbidden, &json!("sum")));
+    h.caller = limited("b", Role::Worker);
+    h.must::<RegisterWorker>(registered("w-b2", "b", "Sums up better.")).await;
+    let tools = h.must::<ListTools>(json!({})).await.items;
+    assert_eq!((tools.len(), tools[0].lane.as_str(), tools[0].description.as_str()), (1, "b", "Sums up better."));
+    h.caller = Caller::system();
     h.finish().await;
 }
