@@ -309,7 +309,7 @@ pub struct GetFlowGraphArgs {
 operation! {
     /// Adds an execution that lives in the flow's partition.
     AddExecutionToFlow(AddExecutionToFlowArgs) -> AddExecutionToFlowOutcome,
-    "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Submitter validated
+    "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Operator own validated
 }
 
 /// The arguments of `add_execution_to_flow`.
@@ -358,7 +358,7 @@ impl AddExecutionToFlowArgs {
 operation! {
     /// Puts an edge into the graph; it takes effect when it is applied to the child.
     StageDependencyEdge(StageDependencyEdgeArgs) -> StageDependencyEdgeOutcome,
-    "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Submitter validated
+    "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Operator own validated
 }
 
 /// The arguments of `stage_dependency_edge`.
@@ -413,7 +413,7 @@ impl StageDependencyEdgeArgs {
 operation! {
     /// Makes a child wait for a staged edge.
     ApplyDependencyToChild(ApplyDependencyToChildArgs) -> ApplyDependencyToChildOutcome,
-    "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter validated
+    "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Operator own validated
 }
 
 /// The arguments of `apply_dependency_to_child`.
@@ -558,7 +558,7 @@ operation! {
     /// Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created with
     /// its graph needs no such call.
     CloseFlow(CloseFlowArgs) -> CloseFlowOutcome,
-    "close_flow" Post "/v1/flows/{flow_id}/close" Submitter
+    "close_flow" Post "/v1/flows/{flow_id}/close" Operator own
 }
 
 /// Which flow is complete.

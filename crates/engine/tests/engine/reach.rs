@@ -6,10 +6,10 @@ use ff_core::op::apply_dependency_to_child::Outcome as Apply;
 use ff_core::op::create_flow::Outcome as Created;
 use ff_core::op::stage_dependency_edge::Outcome as Staged;
 use ff_core::op::{
-    ApplyDependencyToChild, Complete, CreateBudget, CreateExecution, CreateFlow, CreateProvider, CreateQuota,
-    DecideBudget, DeleteBudget, DeleteProvider, DeleteQuota, GetBudget, GetExecution, GetFlow, GetProvider, GetQuota,
-    ListTools, RegisterWorker, ReportBudgetUsage, ReportUsage, ResetBudget, SetBudgetLimits, StageDependencyEdge,
-    UpdateBudget, UpdateProvider, UpdateQuota,
+    AddExecutionToFlow, ApplyDependencyToChild, CloseFlow, Complete, CreateBudget, CreateExecution, CreateFlow,
+    CreateProvider, CreateQuota, DecideBudget, DeleteBudget, DeleteProvider, DeleteQuota, GetBudget, GetExecution,
+    GetFlow, GetProvider, GetQuota, ListTools, RegisterWorker, ReportBudgetUsage, ReportUsage, ResetBudget,
+    SetBudgetLimits, StageDependencyEdge, UpdateBudget, UpdateProvider, UpdateQuota,
 };
 use ff_core::{Code, EdgeId, ExecutionId, FlowId, PublicState, Role};
 use ff_engine::{Caller, Standing};
@@ -118,6 +118,41 @@ async fn a_submitter_declares_no_join_that_cancels_what_others_submitted() {
     assert_eq!((refused.code, &refused.details["execution_id"]), (Code::Forbidden, &json!(anns)));
     let own = h.submit(json!({ "flow_id": flow })).await;
     h.must::<CreateExecution>(child([bobs, own])).await;
+    h.caller = Caller::system();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submitter_makes_nothing_of_others_wait_and_skips_none_of_it() {
+    let mut h = Harness::start().await;
+    let flow = open_flow(&h).await;
+    h.caller = with_token("ann", Role::Submitter);
+    let anns = h.submit(json!({ "flow_id": flow })).await;
+    let minted = ff_core::id::Mint { now_ms: h.engine.now(), random: [9; 10] };
+    let alone = h.submit(json!({ "execution_id": ExecutionId::for_flow(&flow, &minted) })).await;
+    let upstream = json!([{ "upstream": anns }]);
+    let quorum = json!({ "quorum": { "k": 2, "on_satisfied": "let_run" } });
+    let short = h.submit(json!({ "flow_id": flow, "dependencies": upstream, "join": quorum })).await;
+    h.caller = with_token("bob", Role::Submitter);
+    let bobs = h.submit(json!({ "flow_id": flow })).await;
+    let edge = |upstream: ExecutionId, downstream: ExecutionId| json!({ "flow_id": flow, "upstream": upstream, "downstream": downstream });
+    let join = json!({ "flow_id": flow, "execution_id": alone });
+    assert_eq!(h.refused::<AddExecutionToFlow>(join.clone()).await, Code::Forbidden);
+    assert_eq!(h.refused::<StageDependencyEdge>(edge(bobs, anns)).await, Code::Forbidden);
+    assert_eq!(h.refused::<CloseFlow>(json!({ "flow_id": flow })).await, Code::Forbidden);
+    // What others submitted may be waited for.
+    let own = stage(&h, flow, anns, bobs).await;
+    h.must::<ApplyDependencyToChild>(json!({ "flow_id": flow, "edge_id": own })).await;
+    h.caller = with_token("ann", Role::Submitter);
+    assert_eq!(h.state(&short).await, PublicState::WaitingChildren);
+    h.must::<AddExecutionToFlow>(join).await;
+    let staged = stage(&h, flow, alone, anns).await;
+    h.caller = with_token("bob", Role::Submitter);
+    let apply = json!({ "flow_id": flow, "edge_id": staged });
+    assert_eq!(h.refused::<ApplyDependencyToChild>(apply).await, Code::Forbidden);
+    h.caller = with_token("ann", Role::Submitter);
+    h.must::<CloseFlow>(json!({ "flow_id": flow })).await;
+    assert_eq!(h.state(&short).await, PublicState::Skipped);
     h.caller = Caller::system();
     h.finish().await;
 }

@@ -21,6 +21,7 @@ use crate::payload::Which;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{failure, some_text};
+use crate::visibility::check_reachable;
 
 /// Executions whose downstreams are read at once.
 const EXPAND_AT_ONCE: usize = 32;
@@ -51,7 +52,7 @@ impl Command for Request<'_, StageDependencyEdge> {
         };
         load_member(tx, &flow, &args.upstream).await?;
         let downstream = load_member(tx, &flow, &args.downstream).await?;
-        self.caller.check_lane(&downstream.lane)?;
+        check_reachable(self.caller, &downstream)?;
         let edge = Edge::stage(new.clone(), tx.now)?;
         if let Some(existing) = tx.load::<Edge>(edge.key()).await? {
             existing.document.check_same(&new)?;
@@ -123,7 +124,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
             .filter(|edge| edge.flow == flow.id)
             .ok_or_else(|| Error::of(Code::EdgeNotFound).with("edge_id", args.edge_id))?;
         let mut child = load_member(tx, &flow, &edge.downstream).await?;
-        self.caller.check_lane(&child.lane)?;
+        check_reachable(self.caller, &child)?;
         let unsatisfied = |child: &Execution| child.join.as_deref().map_or(0, Join::unsatisfied);
         if edge.state != EdgeState::Staged {
             if let (Some(join), Some(policy)) = (child.join.as_deref(), &args.join) {
