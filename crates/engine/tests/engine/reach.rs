@@ -50,7 +50,7 @@ async fn a_token_of_one_lane_declares_no_join_that_cancels_in_another() {
     for join in cancelling() {
         let mut h = Harness::start().await;
         let flow = open_flow(&h).await;
-        let mine = h.submit(json!({ "flow_id": flow, "lane": "a" })).await;
+        let mine = h.submit(json!({ "flow_id": flow, "lane": "a", "priority": 1 })).await;
         let theirs = h.submit(json!({ "flow_id": flow, "lane": "b" })).await;
         h.caller = limited("a", Role::Submitter);
         // It may cancel what it submitted itself, also by a join.
@@ -140,7 +140,7 @@ async fn a_submitter_makes_nothing_of_others_wait_and_skips_none_of_it() {
     assert_eq!(h.refused::<AddExecutionToFlow>(join.clone()).await, Code::Forbidden);
     assert_eq!(h.refused::<StageDependencyEdge>(edge(bobs, anns)).await, Code::Forbidden);
     assert_eq!(h.refused::<CloseFlow>(json!({ "flow_id": flow })).await, Code::Forbidden);
-    // What others submitted may be waited for.
+    // Its own may wait for an execution that somebody else submitted.
     let own = stage(&h, flow, anns, bobs).await;
     h.must::<ApplyDependencyToChild>(json!({ "flow_id": flow, "edge_id": own })).await;
     h.caller = with_token("ann", Role::Submitter);
