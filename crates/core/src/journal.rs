@@ -219,7 +219,7 @@ impl StepEntry {
             (_, None) => {}
         }
         parts::optional_number(self.took_ms, "took_ms", text::duration_ms)?;
-        self.compensates.as_ref().map_or(Ok(()), StepIdentity::validate)?;
+        self.compensates.as_ref().map_or(Ok(()), |step| parts::object("compensates", step.validate()))?;
         input_hash(self.input_hash.as_deref())
     }
 
@@ -303,9 +303,7 @@ impl<'a> NewEntries<'a> {
             Some(first) => text::within("first_number", first, 1..=limits::SCORE_MAX.unsigned_abs())?,
             None => {}
         }
-        for entry in entries {
-            entry.validate()?;
-        }
+        parts::items("entries", entries, StepEntry::validate)?;
         Ok(Self { first_number: first_number.unwrap_or(0), entries })
     }
 
@@ -367,7 +365,7 @@ impl RunNotes {
     pub fn validate(&self) -> Result<()> {
         for (field, steps) in [("steps_not_visited", &self.steps_not_visited), ("steps_changed", &self.steps_changed)] {
             parts::at_most(field, steps.len(), limits::STEPS_NAMED_MAX)?;
-            steps.iter().try_for_each(StepIdentity::validate)?;
+            parts::items(field, steps, StepIdentity::validate)?;
         }
         Ok(())
     }

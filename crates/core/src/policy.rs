@@ -197,7 +197,7 @@ impl Policy {
             text::name("policy.estimate", dimension)?;
             text::within(&format!("policy.estimate.{dimension}"), *amount, 0..=limits::USAGE_MAX)?;
         }
-        self.retry.validate()?;
+        self.retry.validate().map_err(|error| error.inside("policy.retry"))?;
         self.routing.required_capabilities.check_field("policy.routing.required_capabilities")?;
         for (field, duration) in [
             ("policy.timeout.attempt_timeout_ms", self.timeout.attempt_timeout_ms),
@@ -218,12 +218,8 @@ impl Policy {
             let max = limits::FALLBACK_TIERS_MAX;
             return Err(Error::invalid("policy.fallback", format!("has more than {max} tiers")));
         }
-        for tier in &self.fallback {
-            text::label("policy.fallback.provider", &tier.provider)?;
-            text::label("policy.fallback.model", &tier.model)?;
-            if let Some(timeout_ms) = tier.timeout_ms {
-                text::within("policy.fallback.timeout_ms", timeout_ms, 1..=limits::DURATION_MAX_MS)?;
-            }
+        for (place, tier) in self.fallback.iter().enumerate() {
+            tier.validate().map_err(|error| error.inside(&format!("policy.fallback[{place}]")))?;
         }
         if self.budget_ids.len() > limits::BUDGETS_PER_EXECUTION_MAX {
             let max = limits::BUDGETS_PER_EXECUTION_MAX;
@@ -246,15 +242,24 @@ impl Policy {
     }
 }
 
-impl RetryPolicy {
+impl FallbackTier {
     fn validate(&self) -> Result<()> {
+        text::label("provider", &self.provider)?;
+        text::label("model", &self.model)?;
+        self.timeout_ms.map_or(Ok(()), |timeout_ms| text::within("timeout_ms", timeout_ms, 1..=limits::DURATION_MAX_MS))
+    }
+}
+
+impl RetryPolicy {
+    /// Refuses what no engine could keep. Fields are named from here.
+    pub(crate) fn validate(&self) -> Result<()> {
         if self.max_retries > limits::RETRIES_MAX {
             let max = limits::RETRIES_MAX;
-            return Err(Error::invalid("policy.retry.max_retries", format!("must be at most {max}")));
+            return Err(Error::invalid("max_retries", format!("must be at most {max}")));
         }
         for (field, categories) in [
-            ("policy.retry.retryable_categories", &self.retryable_categories),
-            ("policy.retry.non_retryable_categories", &self.non_retryable_categories),
+            ("retryable_categories", &self.retryable_categories),
+            ("non_retryable_categories", &self.non_retryable_categories),
         ] {
             if categories.len() > limits::CATEGORIES_MAX {
                 return Err(Error::invalid(field, format!("has more than {} categories", limits::CATEGORIES_MAX)));
@@ -265,24 +270,17 @@ impl RetryPolicy {
         }
         match &self.backoff {
             Backoff::Fixed { delay_ms } => {
-                text::within("policy.retry.backoff.fixed.delay_ms", *delay_ms, 0..=limits::DURATION_MAX_MS)
+                text::within("backoff.fixed.delay_ms", *delay_ms, 0..=limits::DURATION_MAX_MS)
             }
             Backoff::Exponential(backoff) => {
-                text::within(
-                    "policy.retry.backoff.exponential.initial_ms",
-                    backoff.initial_ms,
-                    0..=limits::DURATION_MAX_MS,
-                )?;
-                text::within("policy.retry.backoff.exponential.max_ms", backoff.max_ms, 0..=limits::DURATION_MAX_MS)?;
+                text::within("backoff.exponential.initial_ms", backoff.initial_ms, 0..=limits::DURATION_MAX_MS)?;
+                text::within("backoff.exponential.max_ms", backoff.max_ms, 0..=limits::DURATION_MAX_MS)?;
                 if !backoff.multiplier.is_finite() || !(1.0..=1_000.0).contains(&backoff.multiplier) {
-                    return Err(Error::invalid(
-                        "policy.retry.backoff.exponential.multiplier",
-                        "must be between 1 and 1000",
-                    ));
+                    return Err(Error::invalid("backoff.exponential.multiplier", "must be between 1 and 1000"));
                 }
                 Ok(())
             }
-            Backoff::Unknown(variant) => Err(variant.refused("policy.retry.backoff")),
+            Backoff::Unknown(variant) => Err(variant.refused("backoff")),
         }
     }
 

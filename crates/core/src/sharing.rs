@@ -91,8 +91,9 @@ pub fn check_concurrency(limits_of: &[ConcurrencyLimit]) -> Result<()> {
         return Err(text::too_many("concurrency", limits_of.len(), most));
     }
     for (place, one) in limits_of.iter().enumerate() {
-        text::label("concurrency.key", &one.key)?;
-        text::within("concurrency.limit", one.limit, 1..=limits::CONCURRENCY_LIMIT_MAX)?;
+        let within = |error: Error| error.inside(&format!("concurrency[{place}]"));
+        text::label("key", &one.key).map_err(within)?;
+        text::within("limit", one.limit, 1..=limits::CONCURRENCY_LIMIT_MAX).map_err(within)?;
         if limits_of[..place].iter().any(|other| other.key == one.key) {
             return Err(Error::invalid("concurrency", format!("names the key {} twice", one.key)));
         }
@@ -164,8 +165,8 @@ mod tests {
         };
         check_concurrency(&[limit("a", 1), limit("b", 10_000)]).unwrap();
         assert_eq!(refused(&[limit("a", 1), limit("a", 2)]), "concurrency");
-        assert_eq!(refused(&[limit("a", 0)]), "concurrency.limit");
-        assert_eq!(refused(&[limit("", 1)]), "concurrency.key");
+        assert_eq!(refused(&[limit("a", 0)]), "concurrency[0].limit");
+        assert_eq!(refused(&[limit("", 1)]), "concurrency[0].key");
         let five: Vec<_> = (0..5).map(|number| limit(&number.to_string(), 1)).collect();
         assert_eq!(refused(&five), "concurrency");
     }

@@ -107,7 +107,7 @@ impl SubscriptionDefinition {
         if !self.url.is_empty() {
             WebhookUrl::parse("target.webhook.url", &self.url)?;
         }
-        Policy { retry: self.retry.clone(), ..Default::default() }.validate()
+        self.retry.validate().map_err(|error| error.inside("retry"))
     }
 }
 

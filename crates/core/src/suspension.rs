@@ -255,6 +255,17 @@ impl Suspension {
         }
     }
 
+    /// The suspension of an execution that waits for the answer to a budget's question. No signal ends it.
+    pub fn of_budget(id: SuspensionId, now: i64) -> Self {
+        Self { allow_operator_resume: true, ..Self::of_waits(id, Vec::new(), SuspendReason::Budget, now) }
+    }
+
+    /// Whether it waits for the answer to a budget's question. A worker may name the same reason for a suspension of its
+    /// own, but that one has a waitpoint, and what its worker wants to hear ends it.
+    pub fn waits_for_budget(&self) -> bool {
+        self.reason == SuspendReason::Budget && self.waitpoints.is_empty()
+    }
+
     /// A suspension that begins now.
     pub fn new(request: NewSuspension, now: i64) -> Result<Self> {
         request.validate()?;
@@ -279,7 +290,7 @@ impl Suspension {
     /// Whether it waits for people, and so belongs into the list of open questions. An execution that waits for a
     /// budget's question does not, because the budget asks once for all of them.
     pub fn asks(&self) -> bool {
-        if self.reason == SuspendReason::Budget {
+        if self.waits_for_budget() {
             return false;
         }
         self.takes_decisions() || self.reason.blocking_reason() == BlockingReason::WaitingForDecision

@@ -72,32 +72,28 @@ crate::newer::open_struct!(ToolDefinition);
 impl ToolDefinition {
     /// Refuses names that no agent could call, and schemas that arguments cannot be checked against.
     pub fn validate(&self) -> Result<()> {
-        text::kind("tools.kind", &self.kind)?;
+        text::kind("kind", &self.kind)?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if !self.kind.chars().all(allowed) {
-            return Err(
-                Error::invalid("tools.kind", "has letters, digits, `_`, `-` and `.` only").with("kind", &self.kind)
-            );
+            return Err(Error::invalid("kind", "has letters, digits, `_`, `-` and `.` only").with("kind", &self.kind));
         }
         if self.kind.starts_with(RESERVED_PREFIX) {
             let rule = format!("must not begin with {RESERVED_PREFIX}: those tools are the server's own");
-            return Err(Error::invalid("tools.kind", rule).with("kind", &self.kind));
+            return Err(Error::invalid("kind", rule).with("kind", &self.kind));
         }
-        self.title.as_deref().map_or(Ok(()), |title| text::label("tools.title", title))?;
-        text::text("tools.description", &self.description)?;
+        self.title.as_deref().map_or(Ok(()), |title| text::label("title", title))?;
+        text::text("description", &self.description)?;
         if self.description.is_empty() {
-            return Err(Error::invalid("tools.description", "must not be empty: models choose tools by it"));
+            return Err(Error::invalid("description", "must not be empty: models choose tools by it"));
         }
-        self.lane.as_deref().map_or(Ok(()), |lane| text::name("tools.lane", lane))?;
+        self.lane.as_deref().map_or(Ok(()), |lane| text::name("lane", lane))?;
         let of_tool = |error: Error| error.with("kind", &self.kind);
-        let input = AnswerSchema::parse_at("tools.input_schema", &self.input_schema.0).map_err(of_tool)?;
+        let input = AnswerSchema::parse_at("input_schema", &self.input_schema.0).map_err(of_tool)?;
         if !input.is_object() {
-            return Err(of_tool(Error::invalid("tools.input_schema", "must have the type object")));
+            return Err(of_tool(Error::invalid("input_schema", "must have the type object")));
         }
         let output = self.output_schema.as_ref();
-        output.map_or(Ok(()), |schema| {
-            AnswerSchema::parse_at("tools.output_schema", &schema.0).map(drop).map_err(of_tool)
-        })
+        output.map_or(Ok(()), |schema| AnswerSchema::parse_at("output_schema", &schema.0).map(drop).map_err(of_tool))
     }
 }
 
@@ -261,14 +257,14 @@ mod tests {
     #[test]
     fn what_no_agent_could_call_is_refused_by_its_field() {
         definition().validate().unwrap();
-        assert_eq!(refused(|tool| tool.kind = "sum up".into()), "tools.kind");
-        assert_eq!(refused(|tool| tool.kind = "sum/up".into()), "tools.kind");
-        assert_eq!(refused(|tool| tool.kind = format!("{RESERVED_PREFIX}x")), "tools.kind");
-        assert_eq!(refused(|tool| tool.description = String::new()), "tools.description");
-        assert_eq!(refused(|tool| tool.input_schema.0 = r#"{"type":"string"}"#.into()), "tools.input_schema");
+        assert_eq!(refused(|tool| tool.kind = "sum up".into()), "kind");
+        assert_eq!(refused(|tool| tool.kind = "sum/up".into()), "kind");
+        assert_eq!(refused(|tool| tool.kind = format!("{RESERVED_PREFIX}x")), "kind");
+        assert_eq!(refused(|tool| tool.description = String::new()), "description");
+        assert_eq!(refused(|tool| tool.input_schema.0 = r#"{"type":"string"}"#.into()), "input_schema");
         let unknown = r#"{"type":"object","properties":{"a":{"moon":1}}}"#;
-        assert_eq!(refused(|tool| tool.input_schema.0 = unknown.into()), "tools.input_schema.properties.a.moon");
-        assert_eq!(refused(|tool| tool.output_schema = Some(JsonText("[]".into()))), "tools.output_schema");
+        assert_eq!(refused(|tool| tool.input_schema.0 = unknown.into()), "input_schema.properties.a.moon");
+        assert_eq!(refused(|tool| tool.output_schema = Some(JsonText("[]".into()))), "output_schema");
     }
 
     #[test]

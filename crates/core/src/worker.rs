@@ -12,6 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{LeaseEpoch, LeaseId};
 use crate::index::{self, DocumentLease, Due, Indexed, kind};
 use crate::key::{Entry, Key};
+use crate::op::parts;
 use crate::partition::digest16;
 use crate::tool::ToolDefinition;
 use crate::{document, limits, text};
@@ -85,20 +86,20 @@ pub fn check_tools(tools: &[ToolDefinition], lanes: &BTreeSet<String>, kinds: &B
         return Err(text::too_many("tools", tools.len(), limits::TOOLS_PER_WORKER_MAX));
     }
     let mut defined = BTreeSet::new();
-    for tool in tools {
+    parts::items("tools", tools, |tool| {
         tool.validate()?;
         let refused = |field: &str, why: &str| Err(Error::invalid(field, why).with("kind", &tool.kind));
-        if !defined.insert(&tool.kind) {
-            return refused("tools.kind", "is defined more than once");
+        if !defined.insert(tool.kind.clone()) {
+            return refused("kind", "is defined more than once");
         }
         if !kinds.is_empty() && !kinds.contains(&tool.kind) {
-            return refused("tools.kind", "is not among the kinds that the worker serves");
+            return refused("kind", "is not among the kinds that the worker serves");
         }
         if tool.lane.as_ref().is_some_and(|lane| !lanes.contains(lane)) {
-            return refused("tools.lane", "is not among the lanes that the worker serves");
+            return refused("lane", "is not among the lanes that the worker serves");
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// How long a registration lives without a heartbeat: two lease TTLs, and not too short.

@@ -1,5 +1,6 @@
 //! On whose behalf an operation runs, and what that caller may reach.
 
+use ff_core::execution::Execution;
 use ff_core::{Code, Error, Result, Role};
 
 /// The name of a caller that has nothing but a waitpoint's token.
@@ -89,23 +90,32 @@ impl Caller {
         }
     }
 
+    /// The namespace in which an operation makes, changes or takes away a limit. Work of every lane may be under it, so
+    /// that a caller that is limited to lanes is refused.
+    pub(crate) fn namespace_of_limits(&self, asked: Option<&str>) -> Result<String> {
+        let namespace = self.namespace(asked)?;
+        self.check_every_lane()?;
+        Ok(namespace)
+    }
+
     /// Whether the caller's token is good for a lane.
     pub fn reaches(&self, lane: &str) -> bool {
-        self.lanes.is_empty() || self.lanes.iter().any(|one| one == lane)
+        is_among(&self.lanes, lane)
     }
 
     /// Refuses a lane that the caller's token is not good for.
     pub(crate) fn check_lane(&self, lane: &str) -> Result<()> {
-        if self.reaches(lane) {
-            return Ok(());
-        }
-        let detail = format!("this token does not reach lane {lane:?}");
-        Err(Error::new(Code::Forbidden, detail).with("lane", lane))
+        check_lane_among(&self.lanes, lane)
     }
 
     /// The name that an execution keeps of its submitter: empty where the caller may do more than submit anyway.
     pub(crate) fn submitter(&self) -> String {
         if self.role == Role::Submitter { self.name.clone() } else { String::new() }
+    }
+
+    /// Whether the caller submitted an execution, as far as that was written down.
+    pub(crate) fn submitted(&self, execution: &Execution) -> bool {
+        !execution.submitted_by.is_empty() && execution.submitted_by == self.name
     }
 
     /// Refuses an act on the whole deployment or namespace to a caller that is limited to lanes.
@@ -125,4 +135,18 @@ impl Caller {
     pub fn sees(&self, namespace: &str) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)
     }
+}
+
+/// Whether a token with these lanes is good for one; without any it is good for all.
+fn is_among(lanes: &[String], lane: &str) -> bool {
+    lanes.is_empty() || lanes.iter().any(|one| one == lane)
+}
+
+/// Refuses a lane that a token with these lanes is not good for.
+pub(crate) fn check_lane_among(lanes: &[String], lane: &str) -> Result<()> {
+    if is_among(lanes, lane) {
+        return Ok(());
+    }
+    let detail = format!("this token does not reach lane {lane:?}");
+    Err(Error::new(Code::Forbidden, detail).with("lane", lane))
 }

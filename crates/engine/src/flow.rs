@@ -10,7 +10,7 @@ use ff_core::join::{JoinDecision, JoinState};
 use ff_core::op::view::{EdgeView, FlowCancellationView, FlowView};
 use ff_core::{
     Code, Document, Edge, EdgeRole, EdgeState, Error, ExecutionId, FlowId, Indexed, Key, NewEdge, PublicState, Result,
-    index, limits,
+    Role, index, limits,
 };
 use ff_store::{Answer, Fence, Query, Scan};
 
@@ -203,6 +203,23 @@ pub(crate) fn wants_siblings_cancelled(child: &Execution) -> bool {
     })
 }
 
+/// Refuses an edge to a child that may cancel its upstreams, if the caller may not cancel this one: it is in a lane that
+/// the caller's token is not good for, or somebody else submitted it.
+pub(crate) fn check_cancellable(caller: &Caller, child: &Execution, upstream: &Execution) -> Result<()> {
+    if !child.join.as_deref().is_some_and(|join| join.policy.cancels_remaining()) {
+        return Ok(());
+    }
+    let refuse = |why: &str| {
+        let detail = format!("the join may cancel {}, {why}", upstream.id);
+        Err(Error::new(Code::Forbidden, detail).with("lane", &upstream.lane).with("execution_id", upstream.id))
+    };
+    match caller.role {
+        _ if !caller.reaches(&upstream.lane) => refuse("whose lane this token does not reach"),
+        Role::Submitter if !caller.submitted(upstream) => refuse("which this token did not submit"),
+        _ => Ok(()),
+    }
+}
+
 /// The reason its upstreams are cancelled with.
 pub(crate) fn sibling_reason(child: &Execution) -> &'static str {
     match child.join.as_deref().map(ff_core::Join::state) {
@@ -376,12 +393,12 @@ impl Transactor {
     }
 
     /// Refuses an act on a whole flow to a caller whose lanes are not those of all its members. A caller without a limit
-    /// costs nothing.
-    pub(crate) async fn check_lanes_of_members(&self, caller: &Caller, id: &FlowId) -> Result<()> {
+    /// costs nothing. Says how many members were looked at: the flow may get another one before the act is committed.
+    pub(crate) async fn check_lanes_of_members(&self, caller: &Caller, id: &FlowId) -> Result<Option<u32>> {
         if caller.lanes.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.visible_flow(caller, id).await?;
+        let (flow, _) = self.visible_flow(caller, id).await?;
         let mut after = None;
         loop {
             let elsewhere = |member: &Execution| !caller.reaches(&member.lane);
@@ -391,7 +408,7 @@ impl Transactor {
                 return Err(Error::new(Code::Forbidden, detail).with("execution_id", member));
             }
             if next.is_none() {
-                return Ok(());
+                return Ok(Some(flow.node_count));
             }
             after = cursor::decode::<(i64, Vec<u8>)>(next.as_deref())?;
         }

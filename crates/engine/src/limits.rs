@@ -116,12 +116,12 @@ impl Limits {
         Ok(ttl_ms)
     }
 
-    /// Refuses renewals that ask for another TTL than a lease may have.
-    pub(crate) fn renewals(&self, renewals: &[Renewal]) -> Result<()> {
-        renewals.iter().filter(|renewal| renewal.lease_ttl_ms.is_some()).try_for_each(|renewal| {
-            self.lease_ttl(renewal.lease_ttl_ms)?;
-            Ok(())
-        })
+    /// Refuses renewals, in a field, that ask for another TTL than a lease may have.
+    pub(crate) fn renewals(&self, field: &str, renewals: &[Renewal]) -> Result<()> {
+        for (place, renewal) in renewals.iter().enumerate().filter(|(_, renewal)| renewal.lease_ttl_ms.is_some()) {
+            self.lease_ttl(renewal.lease_ttl_ms).map_err(|error| error.inside(&format!("{field}[{place}]")))?;
+        }
+        Ok(())
     }
 
     /// How long a claim may wait that asks for this.

@@ -10,6 +10,7 @@ use ff_core::worker::{Registration, Worker};
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseEpoch, Partition, Result};
 use ff_store::{Answer, Fence, Query};
 
+use crate::caller::check_lane_among;
 use crate::env;
 use crate::renewal::Renew;
 use crate::transaction::{Command, Transactor, Tx};
@@ -92,10 +93,12 @@ impl Registry {
         self.sessions.forget(key);
     }
 
-    /// Registers a process, or replaces its earlier registration.
-    pub(crate) async fn register(&self, registration: Registration) -> Result<(Worker, i64)> {
+    /// Registers a process, or replaces its earlier registration. Its tools take the place of none in a lane that its token
+    /// is not good for; a token without lanes is good for all.
+    pub(crate) async fn register(&self, registration: Registration, lanes: &[String]) -> Result<(Worker, i64)> {
         let command = self.transactor.fresh_command();
-        let (worker, until) = self.transactor.transact(Partition::SYSTEM, command, &Register { registration }).await?;
+        let verb = Register { registration, lanes };
+        let (worker, until) = self.transactor.transact(Partition::SYSTEM, command, &verb).await?;
         self.sessions.remember(worker.key(), worker.epoch, worker.ttl_ms);
         Ok((worker, until))
     }
@@ -249,11 +252,13 @@ fn answer_count(answer: Answer) -> u64 {
     answer.into_count().unwrap_or(0)
 }
 
-struct Register {
+struct Register<'a> {
     registration: Registration,
+    /// The lanes that the caller's token is good for; all when empty.
+    lanes: &'a [String],
 }
 
-impl Command for Register {
+impl Command for Register<'_> {
     type Outcome = (Worker, i64);
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<(Worker, i64)> {
@@ -263,8 +268,12 @@ impl Command for Register {
         let worker = Worker::register(known, self.registration.clone(), tx.now)?;
         for definition in &self.registration.tools {
             let tool = Tool::define(&self.registration, definition, tx.now);
-            let known = tx.load::<Tool>(tool.key()).await?;
-            if known.is_none_or(|known| !known.document.says_the_same(&tool)) {
+            let known = tx.load::<Tool>(tool.key()).await?.map(|loaded| loaded.document);
+            if let Some(known) = &known {
+                // Calls of the tool would go to the caller's lane from now on, instead of to the one they go to.
+                check_lane_among(self.lanes, &known.lane).map_err(|refusal| refusal.with("kind", &known.kind))?;
+            }
+            if known.is_none_or(|known| !known.says_the_same(&tool)) {
                 tx.save(&tool);
             }
         }

@@ -3,10 +3,11 @@
 
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, NewExecution};
-use ff_core::op::{CreateExecutionOutcome, Debounce};
+use ff_core::op::CreateExecutionOutcome;
 use ff_core::{ExecutionId, Key, KeyHolder, Result, SingleUse};
 
-use crate::submission::existing_outcome;
+use crate::caller::check_lane_among;
+use crate::submission::{Submission, existing_outcome};
 use crate::transaction::Tx;
 
 /// Whether an execution may be created under its key.
@@ -23,26 +24,42 @@ pub(crate) fn holder_key(request: &NewExecution) -> Option<Key> {
     Some(KeyHolder::key_of(&request.namespace, single.usage, &single.key))
 }
 
-/// Takes the key of a new execution, and says when the execution starts if its key puts it off.
-pub(crate) async fn take_key(
-    tx: &mut Tx<'_>,
-    request: &mut NewExecution,
-    debounce: Option<&Debounce>,
-) -> Result<Place> {
-    let (Some(single), Some(key)) = (request.sharing.single.clone(), holder_key(request)) else {
-        return Ok(Place::Free { superseded: None });
-    };
-    let known = tx.load::<KeyHolder>(key).await?.map(|loaded| loaded.document);
-    let holder = match &known {
-        Some(known) => tx.load::<Execution>(Execution::key_of(&known.execution)).await?,
-        None => None,
-    };
+/// The document of a request's key, and the execution that the key stands for.
+async fn find_holder(tx: &mut Tx<'_>, request: &NewExecution) -> Result<(Option<KeyHolder>, Option<Execution>)> {
+    let (Some(single), Some(key)) = (&request.sharing.single, holder_key(request)) else { return Ok((None, None)) };
+    let Some(known) = tx.load::<KeyHolder>(key).await?.map(|loaded| loaded.document) else { return Ok((None, None)) };
+    let holder = tx.load::<Execution>(Execution::key_of(&known.execution)).await?;
     let holder = holder.map(|loaded| loaded.document).filter(|one| one.holds_key(single.usage, &single.key));
+    Ok((Some(known), holder))
+}
+
+/// Refuses a submission whose debounce key stands for an execution in a lane that its caller's token is not good for: it
+/// would take the place of that execution, or the key from it.
+fn check_replaces(submission: &Submission, holder: &Execution) -> Result<()> {
+    match &submission.debounce {
+        None => Ok(()),
+        Some(_) => check_lane_among(&submission.lanes, &holder.lane)
+            .map_err(|refusal| refusal.with("field", "debounce.key").with("execution_id", holder.id)),
+    }
+}
+
+/// Refuses a submission whose key it may not take, before anything is written.
+pub(crate) async fn check_key(tx: &mut Tx<'_>, submission: &Submission) -> Result<()> {
+    let (_, holder) = find_holder(tx, &submission.request).await?;
+    holder.map_or(Ok(()), |holder| check_replaces(submission, &holder))
+}
+
+/// Takes the key of a new execution, and says when the execution starts if its key puts it off.
+pub(crate) async fn take_key(tx: &mut Tx<'_>, request: &mut NewExecution, submission: &Submission) -> Result<Place> {
+    let Some(single) = request.sharing.single.clone() else { return Ok(Place::Free { superseded: None }) };
+    let (known, holder) = find_holder(tx, request).await?;
+    let debounce = submission.debounce.as_ref();
     let mut began_at = tx.now;
     let mut superseded = None;
     match (holder, debounce) {
         (Some(holder), None) => return Ok(Place::Taken(existing_outcome(&holder))),
         (Some(mut holder), Some(debounce)) => {
+            check_replaces(submission, &holder)?;
             let began = known.as_ref().map_or(tx.now, |known| known.began_at);
             let mut effects = Effects::default();
             // A burst that has lasted as long as it may is let run: what replaced it would wait at the end of the queue.

@@ -43,6 +43,8 @@ pub(crate) struct Submission {
     pub(crate) own_id: bool,
     /// How its debounce key delays it, if it has one.
     pub(crate) debounce: Option<Debounce>,
+    /// The lanes that its caller's token is good for; all when empty. Its debounce key replaces nothing in others.
+    pub(crate) lanes: Vec<String>,
     /// Whether its creation is an event.
     pub(crate) announced: bool,
     /// Why its lane takes nothing new. A repeat is answered all the same, so that this is said only where a new execution
@@ -153,8 +155,8 @@ impl Submissions {
         request.validate()?;
         let window_ms = args.dedup_window_ms.unwrap_or(self.transactor.options().dedup_window_ms);
         let key = args.idempotency_key.clone().map(|key| (key, window_ms));
-        let debounce = args.debounce.clone();
-        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, announced, refusal })
+        let (debounce, lanes) = (args.debounce.clone(), caller.lanes.clone());
+        Ok(Submission { request, blob, key, own_id: args.execution_id.is_some(), debounce, lanes, announced, refusal })
     }
 
     /// The policy of a submission: what it says, over the defaults of its namespace, over the built-in ones.
@@ -189,13 +191,14 @@ impl Submissions {
             schedule: None,
         };
         let mut members = Vec::with_capacity(args.nodes.len());
-        for node in &args.nodes {
+        for (place, node) in args.nodes.iter().enumerate() {
             let mut request = node.request.clone();
             request.execution_id = Some(request.execution_id.unwrap_or_else(|| member_id(&id, &node.name)));
             request.namespace = Some(namespace.clone());
             request.flow_id = Some(id);
             request.node = Some(node.name.clone());
-            let submission = self.submission(caller, &request).await.map_err(|error| error.with("node", &node.name))?;
+            let within = |error: Error| error.inside(&format!("nodes[{place}].request")).with("node", &node.name);
+            let submission = self.submission(caller, &request).await.map_err(within)?;
             members.push((submission, node.join.clone()));
         }
         Ok(WriteFlow { new, members, ends, args })

@@ -28,7 +28,7 @@ pub(crate) fn check_visible(caller: &Caller, execution: &Execution) -> Result<()
     if !caller.sees(&execution.namespace) || execution.removal.is_some() {
         return Err(not_found(&execution.id));
     }
-    if caller.only_own && (execution.submitted_by.is_empty() || execution.submitted_by != caller.name) {
+    if caller.only_own && !caller.submitted(execution) {
         let detail = format!("the role {} may do this to what it submitted itself", caller.role);
         return Err(Error::new(Code::Forbidden, detail).with("execution_id", execution.id));
     }

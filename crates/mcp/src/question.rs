@@ -51,7 +51,7 @@ pub(crate) fn open(view: &ExecutionView) -> Vec<Question<'_>> {
 
 fn asks_the_caller(suspension: &SuspensionView) -> bool {
     let decided_by_signal = match suspension.reason {
-        SuspendReason::InDoubt | SuspendReason::JournalMismatch | SuspendReason::Budget => false,
+        SuspendReason::InDoubt | SuspendReason::JournalMismatch => false,
         SuspendReason::Approval => true,
         _ => suspension.question.is_some(),
     };

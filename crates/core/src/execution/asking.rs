@@ -12,7 +12,7 @@ use crate::lease::{LeaseEnd, LeaseFence};
 use crate::limits;
 use crate::partition::digest16;
 use crate::state::{AttemptState, EligibilityState, LifecyclePhase, OwnershipState};
-use crate::suspension::{SuspendReason, Suspension};
+use crate::suspension::Suspension;
 
 /// The budget that an execution waits for, and its question.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Execution {
     /// Whether it waits for the answer to a budget's question.
     pub fn asks_budget(&self) -> bool {
         let suspended = self.state.lifecycle_phase == LifecyclePhase::Suspended;
-        suspended && self.suspension.as_ref().is_some_and(|suspension| suspension.reason == SuspendReason::Budget)
+        suspended && self.suspension.as_ref().is_some_and(|suspension| suspension.waits_for_budget())
     }
 
     /// Its holder needs more than a budget has left: the lease is released until the question is answered.
@@ -71,8 +71,7 @@ impl Execution {
     }
 
     fn await_budget(&mut self, request: &AskBudget<'_>, now: i64, effects: &mut Effects) {
-        let mut suspension = Suspension::of_waits(request.suspension, Vec::new(), SuspendReason::Budget, now);
-        suspension.allow_operator_resume = true;
+        let suspension = Suspension::of_budget(request.suspension, now);
         self.state.lifecycle_phase = LifecyclePhase::Suspended;
         self.state.eligibility_state = EligibilityState::NotApplicable;
         self.state.blocking_reason = suspension.blocking_reason();

@@ -271,6 +271,21 @@ fn an_approval_survives_an_operator_who_answers_for_a_budget() {
 }
 
 #[test]
+fn a_worker_that_suspends_for_a_budget_waits_for_its_own_signal_and_for_no_answer() {
+    let (mut execution, fence) = claimed(2);
+    let mut request = suspension(Some(10), TimeoutBehavior::Escalate);
+    request.suspension.reason = SuspendReason::Budget;
+    execution.suspend(&fence, request, NOW + 1, &mut Effects::default()).unwrap();
+    execution.check().unwrap();
+    assert!(!execution.asks_budget(), "no budget has asked");
+    assert!(execution.suspension.as_ref().unwrap().asks(), "people find it among what waits for them");
+    execution.fire(NOW + 11, 0, &mut Effects::default());
+    assert!(execution.suspension.as_ref().unwrap().escalated, "its time is up, and no gate is looked at");
+    assert!(execution.deliver_signal(approve(5), 0, NOW + 12, &mut Effects::default()).unwrap().resumed);
+    execution.check().unwrap();
+}
+
+#[test]
 fn a_suspension_that_was_over_before_it_began_hands_over_what_it_brought() {
     let (mut execution, fence) = claimed(2);
     let (continuation, _) = Payload::divide(Bytes::from_static(b"page 8"), "text/plain");

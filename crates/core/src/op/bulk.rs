@@ -71,7 +71,7 @@ impl CreateBulkArgs {
     /// Refuses a filter that can match nothing, and an action without what it needs or with what it does not take.
     pub fn validate(&self) -> Result<()> {
         parts::optional(self.namespace.as_deref(), "namespace", text::name)?;
-        self.filter.validate()?;
+        parts::object("filter", self.filter.validate())?;
         parts::optional(self.reason.as_deref(), "reason", text::text)?;
         if let Some(tags) = &self.tags {
             text::tags("tags", tags)?;

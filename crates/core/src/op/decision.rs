@@ -86,7 +86,7 @@ impl DecideStepArgs {
         if self.content()?.is_some() && self.answer != StepAnswer::Happened {
             return Err(Error::invalid("result", "belongs to the answer happened only"));
         }
-        self.step.as_ref().map_or(Ok(()), StepIdentity::validate)?;
+        self.step.as_ref().map_or(Ok(()), |step| parts::object("step", step.validate()))?;
         parts::optional(self.reason.as_deref(), "reason", text::text)
     }
 }

@@ -83,7 +83,7 @@ impl CompleteArgs {
     /// Refuses a result that is too large, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
         self.new_entries()?;
-        self.run.as_ref().map_or(Ok(()), RunNotes::validate)?;
+        self.run.as_ref().map_or(Ok(()), |run| parts::object("run", run.validate()))?;
         self.result().map(drop)
     }
 }
@@ -138,9 +138,10 @@ impl FailArgs {
     /// Refuses texts and waits that are too long, and entries that are malformed.
     pub fn validate(&self) -> Result<()> {
         self.new_entries()?;
-        self.run.as_ref().map_or(Ok(()), RunNotes::validate)?;
+        self.run.as_ref().map_or(Ok(()), |run| parts::object("run", run.validate()))?;
         parts::at_most("undone", self.undone.len(), limits::STEPS_NAMED_MAX)?;
-        self.cause.iter().chain(&self.undone).try_for_each(StepIdentity::validate)?;
+        self.cause.as_ref().map_or(Ok(()), |step| parts::object("cause", step.validate()))?;
+        parts::items("undone", &self.undone, StepIdentity::validate)?;
         if (self.cause.is_some() || !self.undone.is_empty()) && self.first_number.is_none() {
             return Err(Error::invalid("first_number", "must say where the journal is when steps run again"));
         }

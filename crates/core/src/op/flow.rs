@@ -152,34 +152,36 @@ impl CreateFlowArgs {
         parts::at_most("edges", self.edges.len(), limits::GRAPH_EDGES_MAX)?;
         let (mut names, mut ids) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
         for (place, node) in self.nodes.iter().enumerate() {
-            text::label("nodes.name", &node.name)?;
+            let within = |field: &str| format!("nodes[{place}].{field}");
+            text::label(&within("name"), &node.name)?;
             if !names.insert(node.name.as_str()) {
-                return Err(Error::invalid("nodes.name", format!("{:?} stands twice", node.name)));
+                return Err(Error::invalid(&within("name"), format!("{:?} stands twice", node.name)));
             }
             if node.request.execution_id.is_some_and(|id| !ids.insert(id)) {
-                let field = format!("nodes[{place}].request.execution_id");
-                return Err(Error::invalid(&field, "is the id of another node").with("node", &node.name));
+                let refused = Error::invalid(&within("request.execution_id"), "is the id of another node");
+                return Err(refused.with("node", &node.name));
             }
             node.validate(&format!("nodes[{place}]"))?;
         }
         let mut pairs = std::collections::BTreeSet::new();
-        for edge in &self.edges {
-            for (field, end) in [("edges.from", &edge.from), ("edges.to", &edge.to)] {
-                if !names.contains(end.as_str()) {
-                    return Err(Error::invalid(field, format!("names {end:?}, which is no node")));
+        for (place, edge) in self.edges.iter().enumerate() {
+            let field = format!("edges[{place}]");
+            for (end, node) in [("from", &edge.from), ("to", &edge.to)] {
+                if !names.contains(node.as_str()) {
+                    return Err(Error::invalid(&format!("{field}.{end}"), format!("names {node:?}, which is no node")));
                 }
             }
             if edge.from == edge.to {
-                return Err(Error::of(Code::SelfReferencingEdge).with("node", &edge.from));
+                return Err(Error::of(Code::SelfReferencingEdge).with("field", field).with("node", &edge.from));
             }
             if !pairs.insert((edge.from.as_str(), edge.to.as_str())) {
-                let detail = format!("has the edge from {:?} to {:?} twice", edge.from, edge.to);
-                return Err(Error::invalid("edges", detail));
+                let detail = format!("repeats the edge from {:?} to {:?}", edge.from, edge.to);
+                return Err(Error::invalid(&field, detail));
             }
-            parts::optional(edge.kind.as_deref(), "edges.kind", text::kind)?;
-            parts::optional(edge.data_ref.as_deref(), "edges.data_ref", text::label)?;
+            parts::object(&field, parts::optional(edge.kind.as_deref(), "kind", text::kind))?;
+            parts::object(&field, parts::optional(edge.data_ref.as_deref(), "data_ref", text::label))?;
         }
-        self.nodes.iter().try_for_each(|node| self.check_quorum(node))
+        parts::items("nodes", &self.nodes, |node| self.check_quorum(node))
     }
 }
 
@@ -192,7 +194,7 @@ impl CreateFlowArgs {
             return Ok(());
         }
         let detail = format!("of {:?} waits for {} of {upstreams} dependencies", node.name, quorum.k);
-        Err(Error::invalid("nodes.join", detail))
+        Err(Error::invalid("join", detail))
     }
 
     /// Mints the id of the flow.
@@ -216,7 +218,7 @@ impl NodeRequest {
         if decided {
             let detail = "must not have namespace, flow_id, node, parent, join, idempotency_key or dependencies: \
                           the flow decides them";
-            return Err(Error::invalid("nodes.request", detail).with("node", &self.name));
+            return Err(Error::invalid(&format!("{place}.request"), detail).with("node", &self.name));
         }
         if request.single_key().is_some() {
             // An execution that a key stands for lives in the key's partition; a member lives in that of its flow.
@@ -314,7 +316,7 @@ pub struct GetFlowGraphArgs {
 operation! {
     /// Adds an execution that lives in the flow's partition.
     AddExecutionToFlow(AddExecutionToFlowArgs) -> AddExecutionToFlowOutcome,
-    "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Submitter validated
+    "add_execution_to_flow" Post "/v1/flows/{flow_id}/members" Operator own validated
 }
 
 /// The arguments of `add_execution_to_flow`.
@@ -365,7 +367,7 @@ impl AddExecutionToFlowArgs {
 operation! {
     /// Puts an edge into the graph; it takes effect when it is applied to the child.
     StageDependencyEdge(StageDependencyEdgeArgs) -> StageDependencyEdgeOutcome,
-    "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Submitter validated
+    "stage_dependency_edge" Post "/v1/flows/{flow_id}/edges" Operator own validated
 }
 
 /// The arguments of `stage_dependency_edge`.
@@ -422,7 +424,7 @@ impl StageDependencyEdgeArgs {
 operation! {
     /// Makes a child wait for a staged edge.
     ApplyDependencyToChild(ApplyDependencyToChildArgs) -> ApplyDependencyToChildOutcome,
-    "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Submitter validated
+    "apply_dependency_to_child" Post "/v1/flows/{flow_id}/edges/apply" Operator own validated
 }
 
 /// The arguments of `apply_dependency_to_child`.
@@ -573,7 +575,7 @@ operation! {
     /// Says that a flow which is made step by step is complete: it ends with its last member. A flow that was created with
     /// its graph needs no such call.
     CloseFlow(CloseFlowArgs) -> CloseFlowOutcome,
-    "close_flow" Post "/v1/flows/{flow_id}/close" Submitter
+    "close_flow" Post "/v1/flows/{flow_id}/close" Operator own
 }
 
 /// Which flow is complete.

@@ -83,7 +83,7 @@ impl ForkExecutionArgs {
     /// Refuses an input that is too large, and names that nothing can have.
     pub fn validate(&self) -> Result<()> {
         self.input()?;
-        self.before_step.as_ref().map_or(Ok(()), StepIdentity::validate)?;
+        self.before_step.as_ref().map_or(Ok(()), |step| parts::object("before_step", step.validate()))?;
         self.tags.as_ref().map_or(Ok(()), |tags| text::tags("tags", tags))?;
         let budgets = self.budget_ids.as_deref().unwrap_or_default();
         parts::at_most("budget_ids", budgets.len(), limits::BUDGETS_PER_EXECUTION_MAX)?;

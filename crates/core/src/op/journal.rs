@@ -163,6 +163,18 @@ pub struct SleepWait {
 }
 crate::newer::open_struct!(SleepWait);
 
+impl SleepWait {
+    fn validate(&self) -> Result<()> {
+        parts::object("step", self.step.validate())?;
+        parts::optional(self.provider.as_deref(), "provider", text::name)?;
+        match (self.until, self.sleep_ms) {
+            (Some(until), None) => text::instant("until", until),
+            (None, Some(sleep_ms)) => text::duration_ms("sleep_ms", sleep_ms),
+            _ => Err(Error::invalid("until", "or sleep_ms must be given, not both")),
+        }
+    }
+}
+
 /// A wait for a signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -179,6 +191,17 @@ pub struct SignalWait {
     pub timeout_ms: Option<i64>,
 }
 crate::newer::open_struct!(SignalWait);
+
+impl SignalWait {
+    fn validate(&self) -> Result<()> {
+        parts::object("step", self.step.validate())?;
+        match (self.timeout_at, self.timeout_ms) {
+            (Some(_), Some(_)) => Err(Error::invalid("timeout_at", "and timeout_ms exclude each other")),
+            (Some(at), None) => text::instant("timeout_at", at),
+            (None, timeout_ms) => parts::optional_number(timeout_ms, "timeout_ms", text::duration_ms),
+        }
+    }
+}
 
 /// A wait for a child.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -229,7 +252,7 @@ impl StepQuestion {
     }
 
     fn validate(&self) -> Result<()> {
-        self.step.validate()?;
+        parts::object("step", self.step.validate())?;
         if !matches!(self.reason, SuspendReason::InDoubt | SuspendReason::JournalMismatch) {
             return Err(Error::invalid("reason", "must be in_doubt or journal_mismatch"));
         }
@@ -293,27 +316,12 @@ impl ParkArgs {
             return Err(Error::invalid("sleeps", "waitpoints, children or questions must say what is waited for"));
         }
         parts::at_most("questions", self.questions.len(), limits::WAITPOINTS_MAX)?;
-        self.questions.iter().try_for_each(StepQuestion::validate)?;
+        parts::items("questions", &self.questions, StepQuestion::validate)?;
         parts::at_most("waitpoints", self.waitpoints.len(), limits::WAITPOINTS_MAX)?;
         parts::at_most("children", waits, limits::WAITS_MAX)?;
-        for sleep in &self.sleeps {
-            sleep.step.validate()?;
-            parts::optional(sleep.provider.as_deref(), "provider", text::name)?;
-            match (sleep.until, sleep.sleep_ms) {
-                (Some(until), None) => text::instant("until", until)?,
-                (None, Some(sleep_ms)) => text::duration_ms("sleep_ms", sleep_ms)?,
-                _ => return Err(Error::invalid("until", "or sleep_ms must be given, not both")),
-            }
-        }
-        for wait in &self.waitpoints {
-            wait.step.validate()?;
-            match (wait.timeout_at, wait.timeout_ms) {
-                (Some(_), Some(_)) => return Err(Error::invalid("timeout_at", "and timeout_ms exclude each other")),
-                (Some(at), None) => text::instant("timeout_at", at)?,
-                (None, timeout_ms) => parts::optional_number(timeout_ms, "timeout_ms", text::duration_ms)?,
-            }
-        }
-        self.children.iter().try_for_each(|child| child.step.validate())?;
+        parts::items("sleeps", &self.sleeps, SleepWait::validate)?;
+        parts::items("waitpoints", &self.waitpoints, SignalWait::validate)?;
+        parts::items("children", &self.children, |child| parts::object("step", child.step.validate()))?;
         self.validate_steps()
     }
 

@@ -210,6 +210,19 @@ pub(crate) fn optional_number(value: Option<i64>, field: &str, check: fn(&str, i
     value.map_or(Ok(()), |value| check(field, value))
 }
 
+/// Checks every item of a list. A refusal names its field by the whole way to it, such as `entries[3].name`.
+pub(crate) fn items<T>(field: &str, items: &[T], mut check: impl FnMut(&T) -> Result<()>) -> Result<()> {
+    for (place, item) in items.iter().enumerate() {
+        check(item).map_err(|error| error.inside(&format!("{field}[{place}]")))?;
+    }
+    Ok(())
+}
+
+/// The result of checking an object in a field. A refusal names its field by the whole way to it, such as `filter.state`.
+pub(crate) fn object(field: &str, checked: Result<()>) -> Result<()> {
+    checked.map_err(|error| error.inside(field))
+}
+
 /// Refuses a list with more entries than it may have.
 pub(crate) fn at_most(field: &str, count: usize, max: usize) -> Result<()> {
     if count > max { Err(text::too_many(field, count, max)) } else { Ok(()) }
@@ -322,7 +335,7 @@ crate::newer::open_struct!(Renewal);
 /// Refuses too many renewals, and TTLs out of range.
 pub(crate) fn renewals(field: &str, renewals: &[Renewal]) -> Result<()> {
     at_most(field, renewals.len(), limits::RENEWALS_MAX)?;
-    renewals.iter().try_for_each(|renewal| optional_number(renewal.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl))
+    items(field, renewals, |renewal| optional_number(renewal.lease_ttl_ms, "lease_ttl_ms", text::lease_ttl))
 }
 
 vocabulary! {

@@ -358,8 +358,8 @@ fn a_graph_that_does_not_fit_together_is_refused() {
     };
     assert!(graph(&[("a", "b")]).validate().is_ok());
     assert_eq!(graph(&[("a", "a")]).validate().unwrap_err().code, Code::SelfReferencingEdge);
-    assert_eq!(graph(&[("a", "c")]).validate().unwrap_err().details["field"], "edges.to");
-    assert_eq!(graph(&[("a", "b"), ("a", "b")]).validate().unwrap_err().details["field"], "edges");
+    assert_eq!(graph(&[("a", "c")]).validate().unwrap_err().details["field"], "edges[0].to");
+    assert_eq!(graph(&[("a", "b"), ("a", "b")]).validate().unwrap_err().details["field"], "edges[1]");
     let mut foreign = graph(&[]);
     foreign.nodes[1].request.namespace = Some("elsewhere".into());
     assert_eq!(foreign.validate().unwrap_err().details["node"], "b");
@@ -392,12 +392,12 @@ fn the_kind_of_a_dependency_is_refused_by_the_name_of_its_field() {
         let node = |name: &str| json!({ "name": name, "request": { "kind": "k" } });
         let edges = json!([{ "from": "a", "to": "b", "kind": kind }]);
         let graph = json!({ "kind": "f", "nodes": [node("a"), node("b")], "edges": edges });
-        assert_eq!(field::<CreateFlow>(graph), "edges.kind");
+        assert_eq!(field::<CreateFlow>(graph), "edges[0].kind");
         let staged = json!({ "flow_id": flow, "upstream": execution(1), "downstream": execution(2), "kind": kind });
         assert_eq!(field::<StageDependencyEdge>(staged), "kind");
         let dependencies = json!([{ "upstream": execution(1), "kind": kind }]);
         let dependent = json!({ "kind": "k", "flow_id": flow, "dependencies": dependencies });
-        assert_eq!(field::<CreateExecution>(dependent), "dependencies.kind");
+        assert_eq!(field::<CreateExecution>(dependent), "dependencies[0].kind");
         let parent = json!({ "execution_id": execution(1), "fence": fence(), "kind": kind });
         assert_eq!(field::<CreateExecution>(json!({ "kind": "k", "parent": parent })), "parent.kind");
     }
@@ -432,6 +432,92 @@ fn secrets_do_not_show_in_debug_output() {
     let args: rotate_waitpoint_secret::Args =
         serde_json::from_value(json!({ "new_kid": "k2", "new_secret_hex": "deadbeef" })).unwrap();
     assert!(!format!("{args:?}").contains("deadbeef"));
+}
+
+/// The field of the refusal of such arguments, whose sentence begins with it.
+#[track_caller]
+fn refused_field<O: Operation>(args: &Value) -> String {
+    let args: O::Args = serde_json::from_str(&args.to_string()).unwrap();
+    let error = O::validate(&args).unwrap_err();
+    let field = error.details["field"].as_str().unwrap().to_owned();
+    assert!(error.detail.starts_with(&format!("{field} ")), "{error:?}");
+    field
+}
+
+#[test]
+fn a_refused_value_in_a_list_or_an_object_is_named_by_the_whole_way_to_it() {
+    let held = |more: Value| {
+        let mut args = json!({ "execution_id": execution(1), "fence": fence() });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        args
+    };
+    let step = |name: &str| json!({ "name": name });
+    let entries = json!([{ "name": "a", "state": "completed" }, { "name": "", "state": "completed" }]);
+    let record = held(json!({ "first_number": 1, "entries": entries }));
+    assert_eq!(refused_field::<RecordSteps>(&record), "entries[1].name");
+    assert_eq!(refused_field::<Complete>(&record), "entries[1].name");
+    let undoes = json!([{ "name": "a", "state": "completed", "compensates": step("") }]);
+    let record = held(json!({ "first_number": 1, "entries": undoes }));
+    assert_eq!(refused_field::<RecordSteps>(&record), "entries[0].compensates.name");
+    let run = held(json!({ "run": { "steps_not_visited": [step("a"), step("")] } }));
+    assert_eq!(refused_field::<Complete>(&run), "run.steps_not_visited[1].name");
+    let fail = |more: Value| {
+        let mut args = held(json!({ "reason": "broke", "first_number": 1 }));
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        refused_field::<Fail>(&args)
+    };
+    assert_eq!(fail(json!({ "cause": step("") })), "cause.name");
+    assert_eq!(fail(json!({ "undone": [step("a"), step("")] })), "undone[1].name");
+    for (waits, field) in [
+        (json!({ "sleeps": [{ "step": step("a") }] }), "sleeps[0].until"),
+        (json!({ "sleeps": [{ "step": step(""), "sleep_ms": 1 }] }), "sleeps[0].step.name"),
+        (json!({ "waitpoints": [{ "step": step("a"), "timeout_ms": -1 }] }), "waitpoints[0].timeout_ms"),
+        (json!({ "children": [{ "step": step(""), "execution_id": execution(2) }] }), "children[0].step.name"),
+        (json!({ "questions": [{ "step": step("a"), "reason": "signal" }] }), "questions[0].reason"),
+    ] {
+        let mut park = held(json!({ "first_number": 1 }));
+        park.as_object_mut().unwrap().extend(waits.as_object().unwrap().clone());
+        assert_eq!(refused_field::<Park>(&park), field);
+    }
+    let frames = json!([{ "type": "t" }, { "type": "" }]);
+    let append = held(json!({ "first_sequence": 1, "frames": frames }));
+    assert_eq!(refused_field::<AppendFrames>(&append), "frames[1].type");
+    let leases = json!([held(json!({})), held(json!({ "lease_ttl_ms": 1 }))]);
+    assert_eq!(refused_field::<RenewLeases>(&json!({ "leases": leases })), "leases[1].lease_ttl_ms");
+    let exchange = json!({ "instance_id": "w", "renew": leases });
+    assert_eq!(refused_field::<Exchange>(&exchange), "renew[1].lease_ttl_ms");
+    let bulk = json!({ "action": "cancel", "filter": { "kind": ["a b"] } });
+    assert_eq!(refused_field::<CreateBulk>(&bulk), "filter.kind");
+    let fork = json!({ "execution_id": execution(1), "before_step": step("") });
+    assert_eq!(refused_field::<ForkExecution>(&fork), "before_step.name");
+    let replay = json!({ "execution_id": execution(1), "from_step": step("") });
+    assert_eq!(refused_field::<ReplayExecution>(&replay), "from_step.name");
+    for (more, field) in [
+        (json!({ "concurrency": [{ "key": "a", "limit": 1 }, { "key": "", "limit": 1 }] }), "concurrency[1].key"),
+        (json!({ "policy": { "fallback": [{ "provider": "", "model": "m" }] } }), "policy.fallback[0].provider"),
+    ] {
+        let mut submit = json!({ "kind": "k" });
+        submit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_eq!(refused_field::<CreateExecution>(&submit), field);
+    }
+    let tool = |kind: &str| json!({ "kind": kind, "description": "d", "input_schema": { "type": "object" } });
+    let register = json!({
+        "worker_id": "w", "instance_id": "w-1", "nonce": "n", "lanes": ["a"], "tools": [tool("sum"), tool("sum up")],
+    });
+    assert_eq!(refused_field::<RegisterWorker>(&register), "tools[1].kind");
+    let target = json!({ "webhook": { "url": "https://example.com/hook" } });
+    let subscription = json!({ "name": "s", "target": target, "retry": { "max_retries": 4_000_000 } });
+    assert_eq!(refused_field::<CreateSubscription>(&subscription), "retry.max_retries");
+    let node = |name: &str, more: Value| json!({ "name": name, "request": { "kind": "k" }, "join": more });
+    let quorum = json!({ "quorum": { "k": 2 } });
+    for (nodes, field) in [
+        (json!([node("a", json!(null)), node("", json!(null))]), "nodes[1].name"),
+        (json!([node("a", json!(null)), node("a", json!(null))]), "nodes[1].name"),
+        (json!([node("a", json!(null)), node("b", quorum)]), "nodes[1].join"),
+        (json!([{ "name": "a", "request": { "kind": "k", "node": "x" } }]), "nodes[0].request"),
+    ] {
+        assert_eq!(refused_field::<CreateFlow>(&json!({ "kind": "f", "nodes": nodes })), field);
+    }
 }
 
 /// Adds a field that this version does not know to every object in an answer.
@@ -474,13 +560,6 @@ fn answers_of_a_newer_server_are_read_and_requests_of_a_newer_client_refused() {
 
 #[test]
 fn a_refused_value_in_a_template_is_named_by_the_whole_way_to_it() {
-    fn field<O: Operation>(args: Value) -> Value {
-        let args: O::Args = serde_json::from_value(args).unwrap();
-        let error = O::validate(&args).unwrap_err();
-        let field = error.details["field"].as_str().unwrap();
-        assert!(error.detail.starts_with(&format!("{field} ")), "{error:?}");
-        error.details["field"].clone()
-    }
     let retries = json!({ "kind": "a", "policy": { "retry": { "max_retries": 4_000_000 } } });
     let node = json!({ "name": "first", "request": retries });
     let quorum = json!({ "name": "first", "request": { "kind": "a" }, "join": { "quorum": { "k": 0 } } });
@@ -497,12 +576,12 @@ fn a_refused_value_in_a_template_is_named_by_the_whole_way_to_it() {
         (json!({ "flow": { "nodes": [] } }), "flow.nodes"),
     ] {
         let schedule = json!({ "name": "s", "spec": spec, "template": template });
-        assert_eq!(field::<CreateSchedule>(schedule), format!("template.{whole}"));
+        assert_eq!(refused_field::<CreateSchedule>(&schedule), format!("template.{whole}"));
         let hook = json!({ "name": "h", "target": template });
-        assert_eq!(field::<CreateHook>(hook), format!("target.{whole}"));
+        assert_eq!(refused_field::<CreateHook>(&hook), format!("target.{whole}"));
         if template.get("execution").is_some() {
             let subscription = json!({ "name": "s", "target": template });
-            assert_eq!(field::<CreateSubscription>(subscription), format!("target.{whole}"));
+            assert_eq!(refused_field::<CreateSubscription>(&subscription), format!("target.{whole}"));
         }
     }
 }

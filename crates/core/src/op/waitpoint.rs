@@ -66,7 +66,7 @@ impl CreatePendingWaitpointArgs {
     /// Refuses keys and lives that are out of range.
     pub fn validate(&self) -> Result<()> {
         if let Some(step) = &self.step {
-            step.validate()?;
+            parts::object("step", step.validate())?;
             if self.waitpoint_key.is_some() || self.waitpoint_id.is_some() || self.expires_in_ms.is_some() {
                 return Err(Error::invalid("step", "decides the waitpoint's id, key and life; they go with none"));
             }

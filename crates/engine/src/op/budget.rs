@@ -36,7 +36,7 @@ use crate::{cursor, logs};
 /// `paused_by_policy`. None of them touches work that runs: its reports are refused, and its program decides.
 impl Handle<CreateBudget> for Services {
     async fn handle(&self, caller: &Caller, args: CreateBudgetArgs) -> Result<CreateBudgetOutcome> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let verb = DefineBudget { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateBudget>(caller, &args, None);
@@ -193,7 +193,7 @@ impl Services {
         name: &str,
         change: Change<'_>,
     ) -> Result<BudgetStatus> {
-        let namespace = caller.namespace(namespace)?;
+        let namespace = caller.namespace_of_limits(namespace)?;
         let partition = self.transactor.partitions().budget_partition(&namespace, name);
         let key = Budget::key_of(&namespace, name);
         let verb = ChangeBudget { namespace: &namespace, name, change };
@@ -230,7 +230,7 @@ impl Command for ChangeBudget<'_> {
 
 impl Handle<DeleteBudget> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let key = Budget::key_of(&namespace, &args.name);
         if !args.force && self.transactor.find::<Budget>(partition, key.clone()).await?.is_some() {
@@ -309,10 +309,13 @@ impl Handle<ReportBudgetUsage> for Services {
                 if !charged && !caller.role.allows(Role::Operator) {
                     return Err(Error::new(Code::Forbidden, "the execution is not charged to this budget"));
                 }
+                if !charged {
+                    caller.check_every_lane()?;
+                }
                 tags.clone_from(&execution.tags);
                 estimate = estimate_of(&execution, &args.name, fence);
             }
-            _ if caller.role.allows(Role::Operator) => {}
+            _ if caller.role.allows(Role::Operator) => caller.check_every_lane()?,
             _ => return Err(Error::of(Code::Forbidden)),
         }
         let dedup_key = args.dedup_key.clone().unwrap_or_default();
@@ -394,7 +397,7 @@ impl Services {
 
 impl Handle<ResetBudget> for Services {
     async fn handle(&self, caller: &Caller, args: ResetBudgetArgs) -> Result<ResetBudgetOutcome> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let verb = Reset { namespace: &namespace, args: &args };

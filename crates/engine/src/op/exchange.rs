@@ -25,7 +25,7 @@ const CLAIM_PATIENCE_MS: i64 = 250;
 impl Handle<Exchange> for Services {
     async fn handle(&self, caller: &Caller, args: ExchangeArgs) -> Result<ExchangeOutcome> {
         caller.namespace(args.namespace.as_deref())?;
-        self.transactor.limits().renewals(&args.renew)?;
+        self.transactor.limits().renewals("renew", &args.renew)?;
         let (services, caller) = (self.clone(), caller.clone());
         let gone = Arc::<CallerGone>::default();
         let leaving = Arc::clone(&gone);

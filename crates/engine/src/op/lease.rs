@@ -412,7 +412,7 @@ impl Command for ForgetClaim<'_> {
 
 impl Handle<RenewLeases> for Services {
     async fn handle(&self, caller: &Caller, args: RenewLeasesArgs) -> Result<RenewLeasesOutcome> {
-        self.transactor.limits().renewals(&args.leases)?;
+        self.transactor.limits().renewals("leases", &args.leases)?;
         Ok(RenewLeasesOutcome { results: self.transactor.renew_all(caller, &args.leases).await })
     }
 }

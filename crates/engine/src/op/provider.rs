@@ -22,7 +22,7 @@ use crate::transaction::{Command, Tx};
 
 impl Handle<CreateProvider> for Services {
     async fn handle(&self, caller: &Caller, args: CreateProviderArgs) -> Result<CreateProviderOutcome> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineProvider { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateProvider>(caller, &args, None);
@@ -87,7 +87,7 @@ impl Handle<ListProviders> for Services {
 
 impl Handle<UpdateProvider> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateProviderArgs) -> Result<ProviderStatus> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
         let verb = ChangeProvider { key, name: &args.name, change: args.change() };
@@ -119,7 +119,7 @@ impl Command for ChangeProvider<'_> {
 /// Bookings of a provider that is deleted lapse by themselves.
 impl Handle<DeleteProvider> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = Provider::key_of(&namespace, &args.name);
         if !args.force

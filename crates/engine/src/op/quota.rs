@@ -20,7 +20,7 @@ use crate::transaction::{Command, Tx};
 
 impl Handle<CreateQuota> for Services {
     async fn handle(&self, caller: &Caller, args: CreateQuotaArgs) -> Result<CreateQuotaOutcome> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let verb = DefineQuota { namespace: &namespace, args: &args };
         let identity = self.transactor.callers_identity::<CreateQuota>(caller, &args, None);
@@ -93,7 +93,7 @@ impl Handle<ListQuotas> for Services {
 
 impl Handle<UpdateQuota> for Services {
     async fn handle(&self, caller: &Caller, args: UpdateQuotaArgs) -> Result<QuotaStatus> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = QuotaPolicy::key_of(&namespace, &args.name);
         let verb = ChangeQuota { namespace: &namespace, args: &args };
@@ -130,7 +130,7 @@ impl Command for ChangeQuota<'_> {
 /// Slots of claims that run are not given back; a quota that is made anew under the name counts those that are left.
 impl Handle<DeleteQuota> for Services {
     async fn handle(&self, caller: &Caller, args: NamedRemoval) -> Result<Removed> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().quota_partition(&namespace, &args.name);
         let key = QuotaPolicy::key_of(&namespace, &args.name);
         if !args.force && self.transactor.find::<QuotaPolicy>(partition, key.clone()).await?.is_some() {

@@ -295,10 +295,15 @@ impl SendSignal<'_> {
         Ok(SignalEffect::ResumeConditionSatisfied)
     }
 
-    /// An approver decides what people are asked, and nothing else.
-    fn check_approver(&self, execution: &Execution) -> Result<()> {
+    /// An approver decides what people are asked, and nothing else. A waitpoint that the suspension does not wait at may
+    /// be that of a question which is yet to come.
+    fn check_approver(&self, execution: &Execution, waitpoint: &Waitpoint) -> Result<()> {
         let by_role = self.caller.role == Role::Approver && matches!(self.authority, Authority::Operator);
-        if by_role && !execution.suspension.as_ref().is_some_and(|suspension| suspension.takes_decisions()) {
+        let asked = execution
+            .suspension
+            .as_ref()
+            .is_some_and(|suspension| suspension.takes_decisions() && suspension.waitpoints.contains(&waitpoint.id));
+        if by_role && !asked {
             let detail = "an approver may only decide what people are asked";
             return Err(Error::new(Code::Forbidden, detail).with("execution_id", execution.id));
         }
@@ -312,7 +317,7 @@ impl SendSignal<'_> {
         mut execution: Execution,
         mut waitpoint: Waitpoint,
     ) -> Result<SignalOutcome> {
-        self.check_approver(&execution)?;
+        self.check_approver(&execution, &waitpoint)?;
         waitpoint.check_open(tx.now)?;
         if waitpoint.generation.is_some_and(|generation| generation != execution.generation) {
             return Err(Error::of(Code::WaitpointClosed).with("waitpoint_id", waitpoint.id));

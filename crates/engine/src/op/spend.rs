@@ -310,11 +310,7 @@ impl Handle<ListReservations> for Services {
 /// A person answers for everything that waits: it is all let go, and what still does not fit asks or is refused anew.
 impl Handle<DecideBudget> for Services {
     async fn handle(&self, caller: &Caller, args: DecideBudgetArgs) -> Result<BudgetStatus> {
-        let namespace = caller.namespace(args.namespace.as_deref())?;
-        if !caller.lanes.is_empty() {
-            // Work that a budget lets in may be in any lane.
-            return Err(Error::new(Code::Forbidden, "a token that is limited to lanes does not decide budgets"));
-        }
+        let namespace = caller.namespace_of_limits(args.namespace.as_deref())?;
         let partition = self.transactor.partitions().budget_partition(&namespace, &args.name);
         let turn = self.transactor.locks().take(partition, Budget::key_of(&namespace, &args.name)).await;
         let identity = self.transactor.identity::<DecideBudget>(caller, &args, args.command_id);

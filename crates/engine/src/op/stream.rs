@@ -41,7 +41,10 @@ impl Command for Request<'_, AppendFrames> {
         }
         let source = execution.lease.as_ref().map(|lease| lease.instance_id.as_str()).unwrap_or_default();
         let max = tx.transactor.limits().frame_max_bytes;
-        let frames = args.frames.iter().map(|frame| read_frame(frame, source, max)).collect::<Result<Vec<_>>>()?;
+        let frames = args.frames.iter().enumerate().map(|(place, frame)| {
+            read_frame(frame, source, max).map_err(|error| error.inside(&format!("frames[{place}]")))
+        });
+        let frames = frames.collect::<Result<Vec<_>>>()?;
         let mut written = Written { count: 0, next: args.first_sequence };
         // The first try trusts the numbers; a conflict says that the log is elsewhere.
         if tx.is_repeat() {
@@ -125,7 +128,9 @@ impl Request<'_, AppendFrames> {
         let mut summary = known.map_or_else(|| Summary::empty(execution.id, attempt), |known| known.document);
         for (sequence, frame) in (first..).zip(frames) {
             if frame.mode == FrameMode::Summary {
-                summary.apply(sequence, &frame.payload, tx.now)?;
+                let place = sequence - self.args.first_sequence;
+                let within = |error: Error| error.inside(&format!("frames[{place}]"));
+                summary.apply(sequence, &frame.payload, tx.now).map_err(within)?;
             }
         }
         tx.save(&summary);

@@ -35,7 +35,7 @@ impl Handle<RegisterWorker> for Services {
             lease_ttl_ms: self.transactor.limits().lease_ttl(args.lease_ttl_ms)?,
             tools: args.tools,
         };
-        let (worker, expires_at) = self.shared.registry.register(registration).await?;
+        let (worker, expires_at) = self.shared.registry.register(registration, &caller.lanes).await?;
         // The full set once, the digest afterwards.
         tracing::info!(
             instance = worker.instance_id,
@@ -49,7 +49,7 @@ impl Handle<RegisterWorker> for Services {
 
 impl Handle<HeartbeatWorker> for Services {
     async fn handle(&self, caller: &Caller, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        self.transactor.limits().renewals(&args.leases)?;
+        self.transactor.limits().renewals("leases", &args.leases)?;
         let namespace = caller.namespace(args.namespace.as_deref())?;
         // The leases do not depend on the registration: a worker that lost it keeps its work while it registers anew.
         let (registration, leases) = futures_util::future::join(

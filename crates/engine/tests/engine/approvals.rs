@@ -3,11 +3,11 @@
 use crate::support::Harness;
 use ff_core::op::view::Task;
 use ff_core::op::{
-    CancelExecution, Claim, Complete, CreateExecution, CreatePendingWaitpoint, DeliverSignal, GetExecution,
-    GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
-    ReplayExecution, SignalWaitpoint, Suspend,
+    CancelExecution, Claim, Complete, CreateBudget, CreateExecution, CreatePendingWaitpoint, DeliverSignal,
+    GetExecution, GetWaitpointToken, ListApprovals, ListAudit, ListPendingWaitpoints, ListResumeSignals, ReadQuestion,
+    ReplayExecution, ResetBudget, SetTags, SignalWaitpoint, Suspend,
 };
-use ff_core::{Code, PublicState, Role};
+use ff_core::{Code, PublicState, Role, limits};
 use ff_engine::{Caller, Standing};
 use serde_json::{Value, json};
 
@@ -228,7 +228,49 @@ async fn an_answer_must_fit_and_a_refusal_ends_a_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_submitter_may_cancel_signal_and_replay_its_own() {
+async fn an_approver_decides_no_question_that_is_yet_to_come() {
+    let mut h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    let task = h.claim().await.unwrap();
+    let later = h.must::<CreatePendingWaitpoint>(json!({ "execution_id": id, "fence": task.fence })).await;
+    let suspend = json!({
+        "execution_id": id, "fence": task.fence, "reason": "approval",
+        "condition": { "any": [{ "name": "approve" }] },
+    });
+    h.must::<Suspend>(suspend).await;
+    h.caller = with_token("ann", Role::Approver);
+    let early = json!({ "execution_id": id, "waitpoint_id": later.waitpoint_id, "name": "approve" });
+    assert_eq!(h.refused::<DeliverSignal>(early).await, Code::Forbidden);
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "approve" })).await;
+    assert_eq!(h.state(&id).await, PublicState::Waiting);
+    h.caller = Caller::system();
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_suspends_itself_for_a_budget_is_not_released_by_the_budget() {
+    let h = Harness::start().await;
+    h.must::<CreateBudget>(json!({ "name": "team", "dimensions": { "tokens": { "hard": 10 } }, "on_hard": "ask" }))
+        .await;
+    let id = h.submit(json!({ "budget_ids": ["team"] })).await;
+    let task = h.claim().await.unwrap();
+    let suspend = json!({
+        "execution_id": id, "fence": task.fence, "reason": "budget", "question": "May it spend more?",
+        "condition": { "any": [{ "name": "approve" }] },
+    });
+    h.must::<Suspend>(suspend).await;
+    let listed = h.must::<ListApprovals>(json!({})).await.items;
+    assert_eq!(listed.iter().map(|one| one.execution_id).collect::<Vec<_>>(), [id]);
+    h.must::<ResetBudget>(json!({ "name": "team" })).await;
+    h.pass(u64::try_from(2 * limits::ASKED_RECHECK_MS).unwrap()).await;
+    assert_eq!(h.state(&id).await, PublicState::Suspended, "only its own signal ends it");
+    h.must::<DeliverSignal>(json!({ "execution_id": id, "name": "approve" })).await;
+    assert_eq!(h.state(&id).await, PublicState::Waiting);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submitter_may_cancel_signal_replay_and_tag_its_own() {
     let mut h = Harness::start().await;
     let theirs = h.submit(json!({})).await;
     h.caller = with_token("ci", Role::Submitter);
@@ -237,14 +279,17 @@ async fn a_submitter_may_cancel_signal_and_replay_its_own() {
         h.refused::<CancelExecution>(json!({ "execution_id": theirs })).await,
         h.refused::<DeliverSignal>(json!({ "execution_id": theirs, "name": "go" })).await,
         h.refused::<ReplayExecution>(json!({ "execution_id": theirs })).await,
+        h.refused::<SetTags>(json!({ "execution_id": theirs, "tags": { "a": "b" } })).await,
     ] {
         assert_eq!(refused, Code::Forbidden);
     }
     h.must::<DeliverSignal>(json!({ "execution_id": own, "name": "go" })).await;
     h.must::<CancelExecution>(json!({ "execution_id": own })).await;
     h.must::<ReplayExecution>(json!({ "execution_id": own })).await;
+    h.must::<SetTags>(json!({ "execution_id": own, "tags": { "a": "b" } })).await;
     h.caller = with_token("other", Role::Submitter);
     assert_eq!(h.refused::<CancelExecution>(json!({ "execution_id": own })).await, Code::Forbidden);
+    assert_eq!(h.refused::<SetTags>(json!({ "execution_id": own })).await, Code::Forbidden);
     h.caller = Caller::system();
     h.finish().await;
 }

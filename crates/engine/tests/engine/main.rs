@@ -48,6 +48,7 @@ mod parks;
 mod providers;
 mod questions;
 mod quotas;
+mod reach;
 mod reconcile;
 mod recovery;
 mod removals;

@@ -43,7 +43,7 @@ pub struct ChangePriorityOutcome {
 operation! {
     /// Replaces the tags of an execution.
     SetTags(SetTagsArgs) -> SetTagsOutcome,
-    "set_tags" Put "/v1/executions/{execution_id}/tags" Submitter validated
+    "set_tags" Put "/v1/executions/{execution_id}/tags" Operator own validated
 }
 
 /// The arguments of `set_tags`.
@@ -243,7 +243,7 @@ pub struct ReplayExecutionArgs {
 impl ReplayExecutionArgs {
     /// Refuses a step that no journal can have.
     pub fn validate(&self) -> Result<()> {
-        self.from_step.as_ref().map_or(Ok(()), StepIdentity::validate)
+        self.from_step.as_ref().map_or(Ok(()), |step| parts::object("from_step", step.validate()))
     }
 
     /// Mints the id of the command.

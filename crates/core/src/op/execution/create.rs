@@ -243,13 +243,14 @@ impl CreateExecutionArgs {
     fn validate_graph(&self) -> Result<()> {
         self.join.as_ref().map_or(Ok(()), JoinPolicy::validate)?;
         parts::at_most("dependencies", self.dependencies.len(), limits::GRAPH_EDGES_MAX)?;
-        for dependency in &self.dependencies {
-            parts::optional(dependency.kind.as_deref(), "dependencies.kind", text::kind)?;
-            parts::optional(dependency.data_ref.as_deref(), "dependencies.data_ref", text::label)?;
-            if self.execution_id == Some(dependency.upstream) {
-                return Err(Error::of(Code::SelfReferencingEdge));
+        parts::items("dependencies", &self.dependencies, |dependency| {
+            parts::optional(dependency.kind.as_deref(), "kind", text::kind)?;
+            parts::optional(dependency.data_ref.as_deref(), "data_ref", text::label)?;
+            match self.execution_id == Some(dependency.upstream) {
+                true => Err(Error::of(Code::SelfReferencingEdge).with("field", "upstream")),
+                false => Ok(()),
             }
-        }
+        })?;
         if let Some(parent) = &self.parent {
             parts::optional(parent.key.as_deref(), "parent.key", text::label)?;
             if parent.key.is_some() && (self.execution_id.is_some() || self.idempotency_key.is_some()) {

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::op::Handle;
 use crate::services::Services;
-use crate::single_key::{Place, holder_key, take_key};
+use crate::single_key::{Place, check_key, holder_key, take_key};
 use crate::submission::{Submission, existing_outcome, write_new};
 use crate::transaction::{Command, Prepared, Tx};
 
@@ -123,7 +123,7 @@ impl Command for CreateSolo<'_> {
         }
         let mut request = submission.request.clone();
         let superseded = match single {
-            true => match Box::pin(take_key(tx, &mut request, submission.debounce.as_ref())).await? {
+            true => match Box::pin(take_key(tx, &mut request, submission)).await? {
                 Place::Free { superseded } => superseded,
                 Place::Taken(outcome) => {
                     // A repeat is answered with this one also when it has ended and the key stands for another.
@@ -150,7 +150,8 @@ impl Command for CreateSolo<'_> {
     }
 }
 
-/// Refuses a submission whose id belongs to another caller's execution, and a new one to a lane that takes none.
+/// Refuses a submission whose id belongs to another caller's execution, and a new one to a lane that takes none or under
+/// a key that it may not take.
 struct FindOwn<'a> {
     submission: &'a Submission,
 }
@@ -161,7 +162,10 @@ impl Command for FindOwn<'_> {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         match tx.find_execution(&self.submission.request.id).await? {
             Some(existing) => self.submission.duplicate_of(&existing).map(drop),
-            None => self.submission.check_new(),
+            None => {
+                self.submission.check_new()?;
+                check_key(tx, self.submission).await
+            }
         }
     }
 }

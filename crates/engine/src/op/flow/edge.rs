@@ -13,12 +13,15 @@ use ff_core::{
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
-use crate::flow::{cancel_siblings, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow};
+use crate::flow::{
+    cancel_siblings, check_cancellable, connect, cursor_of, load_flow, load_member, new_edge, parse_cursor, save_flow,
+};
 use crate::op::{Handle, Request};
 use crate::payload::Which;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{failure, some_text};
+use crate::visibility::check_reachable;
 
 /// Executions whose downstreams are read at once.
 const EXPAND_AT_ONCE: usize = 32;
@@ -49,7 +52,7 @@ impl Command for Request<'_, StageDependencyEdge> {
         };
         load_member(tx, &flow, &args.upstream).await?;
         let downstream = load_member(tx, &flow, &args.downstream).await?;
-        self.caller.check_lane(&downstream.lane)?;
+        check_reachable(self.caller, &downstream)?;
         let edge = Edge::stage(new.clone(), tx.now)?;
         if let Some(existing) = tx.load::<Edge>(edge.key()).await? {
             existing.document.check_same(&new)?;
@@ -121,7 +124,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
             .filter(|edge| edge.flow == flow.id)
             .ok_or_else(|| Error::of(Code::EdgeNotFound).with("edge_id", args.edge_id))?;
         let mut child = load_member(tx, &flow, &edge.downstream).await?;
-        self.caller.check_lane(&child.lane)?;
+        check_reachable(self.caller, &child)?;
         let unsatisfied = |child: &Execution| child.join.as_deref().map_or(0, Join::unsatisfied);
         if edge.state != EdgeState::Staged {
             if let (Some(join), Some(policy)) = (child.join.as_deref(), &args.join) {
@@ -134,6 +137,7 @@ impl Command for Request<'_, ApplyDependencyToChild> {
         let upstream = load_member(tx, &flow, &edge.upstream).await?;
         let mut effects = Effects::default();
         child.add_dependency(args.join.as_ref(), tx.now)?;
+        check_cancellable(self.caller, &child, &upstream)?;
         child.expect_further_edges(flow.stays_open);
         let edge = connect(tx, edge, &upstream, &mut child, &mut effects)?;
         let unsatisfied_count = unsatisfied(&child);

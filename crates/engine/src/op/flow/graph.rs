@@ -9,13 +9,13 @@ use ff_core::op::{
     GetFlowGraphArgs, ListFlows, ListFlowsArgs, ListFlowsOutcome,
 };
 use ff_core::partition::digest16;
-use ff_core::{Edge, Family, FlowId, IndexName, JoinPolicy, Key, Partition, PublicState, Result, limits};
+use ff_core::{Code, Edge, Error, Family, FlowId, IndexName, JoinPolicy, Key, Partition, PublicState, Result, limits};
 use ff_store::{Answer, Query, Scan, StoredDocument};
 use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::flow::{self, cursor_of, end_if_complete, load_flow, parse_cursor, save_flow};
-use crate::op::{Handle, Request};
+use crate::op::Handle;
 use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::view::{join, some_instant, some_text};
@@ -226,19 +226,24 @@ impl Handle<CancelFlow> for Services {
     async fn handle(&self, caller: &Caller, args: CancelFlowArgs) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
         self.transactor.check_flow_id(id)?;
-        self.transactor.check_lanes_of_members(caller, id).await?;
+        let members_seen = self.transactor.check_lanes_of_members(caller, id).await?;
         let identity = self.transactor.callers_identity::<CancelFlow>(caller, &args, None);
-        self.transactor.answer_once(id.partition(), identity, self.cancel_flow(caller, &args)).await
+        self.transactor.answer_once(id.partition(), identity, self.cancel_flow(caller, &args, members_seen)).await
     }
 }
 
 impl Services {
-    async fn cancel_flow(&self, caller: &Caller, args: &CancelFlowArgs) -> Result<CancelFlowResult> {
+    async fn cancel_flow(
+        &self,
+        caller: &Caller,
+        args: &CancelFlowArgs,
+        members_seen: Option<u32>,
+    ) -> Result<CancelFlowResult> {
         let id = &args.flow_id;
         let after = cursor::decode::<(i64, Vec<u8>)>(args.cursor.as_deref())?;
         let deadline = self.transactor.env().now_ms() + limits::WAIT_MAX_MS;
         let mut listener = self.shared.board.listen(id.partition(), Flow::key_of(id));
-        let verb = Request::<CancelFlow> { caller, args };
+        let verb = BeginCancellation { caller, args, members_seen };
         let identity = self.transactor.identity::<CancelFlow>(caller, args, None);
         let found = self.transactor.transact_once(id.partition(), identity, &verb).await?;
         // A repeat finds it further on than the first call left it.
@@ -305,7 +310,14 @@ pub(crate) struct Found {
     had_ended: bool,
 }
 
-impl Command for Request<'_, CancelFlow> {
+struct BeginCancellation<'a> {
+    caller: &'a Caller,
+    args: &'a CancelFlowArgs,
+    /// How many members were seen to be in the caller's lanes, if its token is limited to lanes.
+    members_seen: Option<u32>,
+}
+
+impl Command for BeginCancellation<'_> {
     type Outcome = Found;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Found> {
@@ -317,6 +329,10 @@ impl Command for Request<'_, CancelFlow> {
                 save_flow(tx, &flow);
             }
             return Ok(Found { had_ended: true });
+        }
+        if self.members_seen.is_some_and(|seen| seen != flow.node_count) {
+            // The new member may be in any lane; a repeat looks at it.
+            return Err(Error::new(Code::Contention, "the flow got another member meanwhile").retry_after(100));
         }
         let reason = self.args.reason.as_deref().unwrap_or_default();
         let began = flow.cancel(self.args.policy.unwrap_or_default(), reason, tx.now)?;

@@ -11,7 +11,8 @@ use ff_core::{Code, Edge, EdgeId, EdgeRole, Error, ExecutionId, FlowId, Indexed,
 
 use crate::caller::Caller;
 use crate::flow::{
-    cancel_siblings, check_member, connect, flow_not_found, load_flow, load_member, new_edge, save_flow,
+    cancel_siblings, check_cancellable, check_member, connect, flow_not_found, load_flow, load_member, new_edge,
+    save_flow,
 };
 use crate::op::execution::create::{Solo, find_duplicate, keep_key};
 use crate::op::flow::edge::refuse_cycle;
@@ -200,6 +201,7 @@ impl CreateMember<'_> {
             let upstream = load_member(tx, flow, &dependency.upstream).await?;
             let edge = Edge::stage(described(flow, dependency, child.id), tx.now)?;
             child.add_dependency(self.args.join.as_ref(), tx.now)?;
+            check_cancellable(self.caller, child, &upstream)?;
             // Whether the join is decided is asked only once it knows all its edges.
             ended.push((edge, upstream));
         }
