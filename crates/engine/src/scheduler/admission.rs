@@ -235,38 +235,25 @@ impl Scheduler {
         Ok(found)
     }
 
-    /// Asks every gate of an execution: its budgets as they were read, and its quota, which records the claim.
+    /// Asks every gate of an execution: its budgets as they were read, and its quota, which records the claim and may have
+    /// been asked already.
     pub(crate) async fn admit(
         &self,
-        execution: &Execution,
+        execution: &Arc<Execution>,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
+        early: Option<Admission>,
     ) -> Admission {
-        for named in &execution.budgets {
-            let read = budgets.lock().expect("no holder of this lock panics");
-            for name in budget::names_to(named) {
-                let Some(budget) = read.get(execution, name) else {
-                    return Admission::Unreadable;
-                };
-                // A budget above the named one that no longer exists limits nothing.
-                if budget.is_none() && name != named {
-                    continue;
-                }
-                // An attempt that waited for the answer goes on after a no, too: its program learns of the refusal from
-                // its next reservation.
-                let declined = budget.as_ref().is_some_and(|budget| budget.declined);
-                if declined && execution.claim_kind() == ClaimKind::Resumed {
-                    continue;
-                }
-                if let Some(refusal) = budget_refusal(name, budget.as_deref(), execution.estimate()) {
-                    return Admission::Refused(refusal);
-                }
+        if !execution.budgets.is_empty() {
+            let refused = self.ask_budgets(execution, &budgets.lock().expect("no holder of this lock panics")).err();
+            self.memory.roomy.read(execution, refused.is_none(), self.transactor.env().now_ms());
+            if let Some(refused) = refused {
+                self.give_early_back(execution, early);
+                return refused;
             }
-            match read.child_refusal(execution, named, self.transactor.now()) {
-                Ok(None) => {}
-                Ok(Some(refusal)) => return Admission::Refused(refusal),
-                Err(unreadable) => return unreadable,
-            }
+        }
+        if let Some(early) = early {
+            return early;
         }
         let estimates = execution.estimate().is_some();
         if execution.quota.is_none() && execution.concurrency().is_empty() && !estimates {
@@ -280,6 +267,31 @@ impl Scheduler {
             return Box::pin(self.admit_by_estimate(execution, lease_id, slot)).await;
         }
         self.ask_quota_of(execution, lease_id, slot).await
+    }
+
+    fn ask_budgets(&self, execution: &Execution, read: &BudgetsRead) -> Result<(), Admission> {
+        for named in &execution.budgets {
+            for name in budget::names_to(named) {
+                let budget = read.get(execution, name).ok_or(Admission::Unreadable)?;
+                // A budget above the named one that no longer exists limits nothing.
+                if budget.is_none() && name != named {
+                    continue;
+                }
+                // An attempt that waited for the answer goes on after a no, too: its program learns of the refusal from
+                // its next reservation.
+                let declined = budget.as_ref().is_some_and(|budget| budget.declined);
+                if declined && execution.claim_kind() == ClaimKind::Resumed {
+                    continue;
+                }
+                if let Some(refusal) = budget_refusal(name, budget.as_deref(), execution.estimate()) {
+                    return Err(Admission::Refused(refusal));
+                }
+            }
+            if let Some(refusal) = read.child_refusal(execution, named, self.transactor.now())? {
+                return Err(Admission::Refused(refusal));
+            }
+        }
+        Ok(())
     }
 
     /// Takes the keys of an execution, then holds its estimate and asks its quota. The quota comes last because a

@@ -10,6 +10,7 @@ use ff_core::{Code, Document, Error, Indexed, Key, LeaseId, Result, SlotId, limi
 use ff_store::{Conflict, ConflictReason, StoreError, Version};
 
 use super::admission::{Admission, BudgetsRead, Limit, Refusal};
+use super::early::Early;
 use super::ready::Candidate;
 use super::{Ask, FlowAdmits, Scheduler, Taken};
 use crate::transaction::{Command, NotApplied, Tx};
@@ -57,8 +58,10 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
+        early: Option<Early>,
     ) -> TryOutcome {
-        let outcome = self.try_candidate(ask, candidate, lease_id, budgets).await.unwrap_or_else(TryOutcome::Failed);
+        let outcome = self.try_candidate(ask, candidate, lease_id, budgets, early).await;
+        let outcome = outcome.unwrap_or_else(TryOutcome::Failed);
         let now = self.transactor.env().now_ms();
         let mut ready = self.ready();
         match &outcome {
@@ -85,13 +88,15 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
+        early: Option<Early>,
     ) -> Result<TryOutcome> {
         let execution = &candidate.execution;
         // A slot is taken no earlier than this instant of the process's clock, and becomes an orphan a fixed time
         // later. The execution's partition is given a duration, because an instant of the quota's clock would mean
         // another moment by its own clock.
-        let asked_at = self.transactor.env().now_ms();
-        let admission = self.admit(execution, lease_id, budgets).await;
+        let asked_at = early.as_ref().map_or_else(|| self.transactor.env().now_ms(), |early| early.asked_at);
+        let early = early.map(|early| early.admission);
+        let admission = self.admit(execution, lease_id, budgets, early).await;
         self.memory.gate_looks.forget(&execution.key());
         let slot = match admission {
             Admission::Admitted { slot } => slot,

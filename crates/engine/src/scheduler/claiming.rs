@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use ff_core::{Code, Error, LeaseId, Partition, Result};
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
@@ -236,7 +237,7 @@ impl Claiming {
             if candidate.execution.budgets.is_empty() {
                 let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
                 self.tries.push(Box::pin(async move {
-                    let outcome = scheduler.try_and_settle(&ask, &candidate, lease_id, &budgets).await;
+                    let outcome = scheduler.try_and_settle(&ask, &candidate, lease_id, &budgets, None).await;
                     vec![Tried { number, lease_id, outcome }]
                 }));
             } else {
@@ -248,13 +249,17 @@ impl Claiming {
         }
         let (scheduler, ask, budgets) = (self.scheduler.part(), self.ask.clone(), self.budgets.clone());
         self.tries.push(Box::pin(async move {
-            let reading = scheduler.read_budgets(&budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
-            // Candidates whose budgets are not read by then are skipped.
-            env::within(scheduler.transactor.env_handle(), READ_PATIENCE_MS, reading).await;
             let (scheduler, ask, budgets) = (&scheduler, &ask, &budgets);
-            let tries = budgeted.into_iter().map(|(number, lease_id, candidate)| async move {
-                let outcome = scheduler.try_and_settle(ask, &candidate, lease_id, budgets).await;
-                Tried { number, lease_id, outcome }
+            let reading = scheduler.read_budgets(budgets, budgeted.iter().map(|(_, _, candidate)| candidate));
+            // Candidates whose budgets are not read by then are skipped.
+            let reading = env::within(scheduler.transactor.env_handle(), READ_PATIENCE_MS, reading).map(drop).shared();
+            let tries = budgeted.iter().map(|(number, lease_id, candidate)| {
+                let reading = reading.clone();
+                async move {
+                    let (early, ()) = join(scheduler.ask_early(&candidate.execution, *lease_id), reading).await;
+                    let outcome = scheduler.try_and_settle(ask, candidate, *lease_id, budgets, early).await;
+                    Tried { number: *number, lease_id: *lease_id, outcome }
+                }
             });
             join_all(tries).await
         }));

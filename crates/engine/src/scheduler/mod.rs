@@ -14,6 +14,7 @@ pub(crate) mod charging;
 mod claiming;
 pub(crate) mod concurrency;
 mod contention;
+mod early;
 mod estimates;
 mod first_calls;
 mod held;
@@ -41,6 +42,7 @@ use self::admission::BudgetReads;
 use self::charging::Charges;
 use self::claiming::Claiming;
 use self::concurrency::ConcurrencyKeys;
+use self::early::Roomy;
 use self::first_calls::FirstCalls;
 use self::letting_in::GateLooks;
 use self::quotas::Quotas;
@@ -71,6 +73,8 @@ struct Memory {
     quotas: Quotas,
     /// Reads of budgets on their way.
     budget_reads: BudgetReads,
+    /// The budgets that had room when they were read last.
+    roomy: Roomy,
     /// Charges to budgets on their way.
     charges: Charges,
     /// Requests to concurrency keys on their way.
@@ -93,6 +97,7 @@ impl Scheduler {
             usual_commit_us: AtomicI64::default(),
             quotas: Quotas::default(),
             budget_reads: BudgetReads::default(),
+            roomy: Roomy::default(),
             charges: Charges::default(),
             concurrency_keys: ConcurrencyKeys::default(),
             gate_looks: GateLooks::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::support::Harness;
-use ff_core::op::{Complete, CreateBudget, CreateQuota, GetQuota, ReportBudgetUsage, UpdateQuota};
+use ff_core::op::{Complete, CreateBudget, CreateQuota, GetQuota, ReportBudgetUsage, ResetBudget, UpdateQuota};
 use ff_core::{Family, PartitionConfig};
 use ff_engine::Options;
 use ff_store::memory::{Call, Plan};
@@ -126,5 +126,55 @@ async fn a_budget_that_another_engine_used_up_admits_nothing_here() {
     run_one(&h).await;
     other.must::<ReportBudgetUsage>(json!({ "name": "b", "usage": { "tokens": 10 } })).await;
     assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_is_asked_while_a_budget_that_had_room_is_read() {
+    let (h, trouble) = Harness::with_trouble(single()).await;
+    define(&h, 10).await;
+    for _ in 0..2 {
+        submit(&h).await;
+    }
+    let claim_ms = async || {
+        trouble.begin(|_| {
+            let pause = tokio::time::sleep(std::time::Duration::from_millis(10));
+            Plan { before: Some(Box::pin(pause)), ..Plan::default() }
+        });
+        let began = tokio::time::Instant::now();
+        let task = h.claim_with(json!({})).await.expect("there is room");
+        let took = began.elapsed().as_millis();
+        trouble.end();
+        h.must::<Complete>(json!({ "execution_id": task.execution_id, "fence": task.fence })).await;
+        h.pass(5).await;
+        took
+    };
+    let (first, second) = (claim_ms().await, claim_ms().await);
+    assert!((20..30).contains(&second), "the budget with the quota, then the claim: {second} ms, and {first} at first");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_a_budget_refuses_is_counted_once_and_holds_no_slot() {
+    let h = Harness::with(single()).await;
+    h.must::<CreateBudget>(json!({ "name": "b", "dimensions": { "tokens": { "hard": 10 } } })).await;
+    h.must::<CreateQuota>(json!({ "name": "q", "max_concurrent": 1, "max_requests": 3 })).await;
+    for _ in 0..3 {
+        submit(&h).await;
+    }
+    run_one(&h).await;
+    // The quota is asked beside the budget, which has no room any more.
+    h.must::<ReportBudgetUsage>(json!({ "name": "b", "usage": { "tokens": 10 } })).await;
+    assert!(h.claim_with(json!({ "wait_ms": 0 })).await.is_none());
+    h.pass(100).await;
+    assert_eq!(in_use(&h).await, 0);
+    h.must::<ResetBudget>(json!({ "name": "b" })).await;
+    h.pass(100).await;
+    run_one(&h).await;
+    h.pass(100).await;
+    run_one(&h).await;
+    h.pass(100).await;
+    let quota = h.must::<GetQuota>(json!({ "name": "q" })).await;
+    assert_eq!((quota.started_in_window, quota.in_use), (3, 0));
     h.finish().await;
 }
