@@ -3,8 +3,8 @@
 //!
 //! Budgets are only read, unless there is an estimate to hold. An estimate that is held may keep other executions out,
 //! and a budget may fail those, so it is held only when the keys are taken. A quota is written: the start is counted, and a
-//! concurrency slot is taken in the quota's partition before the claim commits. A claim that is not applied gives back
-//! its own slot and no other.
+//! concurrency slot is taken in the quota's partition before the claim commits, and often while the budgets are read
+//! (`early`). A claim that is not applied gives back its own slot and no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
