@@ -278,12 +278,19 @@ local function apply_deletes()
   i = i + 1 + count
 end
 
+-- Entries of one index that stand together, behind a position of 0, are one command: scores and members to set, or so
+-- many members, as a number below 0, to remove.
 local function apply_entries()
   local p, at = p, i + 1
   for _ = 1, p[i] do
     local k, member, score = p[at], p[at + 1], p[at + 2]
     at = at + 3
-    if score then
+    if k == 0 then
+      local items = score > 0 and 2 * score or -score
+      local command = score > 0 and 'ZADD' or 'ZREM'
+      wrote = call(command, keys[key_base + member], unpack(p, at, at + items - 1)) > 0 or wrote
+      at = at + items
+    elseif score then
       set_entry(k, member, score)
     else
       remove_entry(k, member)

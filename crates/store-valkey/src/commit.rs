@@ -23,6 +23,11 @@ const CALL_OPERATIONS_MAX: usize = 10_000;
 /// Bytes in one call, for the same reason.
 const CALL_BYTES_MAX: usize = 48 * 1024 * 1024;
 
+/// With fewer entries than this, a batch is not searched for entries of the same index.
+const SHARING_MIN: usize = 8;
+/// Entries in one command, so that Lua's stack holds its arguments.
+const ENTRIES_MAX: usize = 100;
+
 /// Facts about the deployment that decide how a commit is encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
@@ -134,15 +139,7 @@ fn encode_batch(p: &mut Packed, keys: &mut Keys, values: &mut Values, batch: &Ba
         None => encode_guards(p, keys, batch),
     }
     encode_opened(p, keys, batch);
-    p.count(batch.entries.len());
-    for entry in &batch.entries {
-        match entry {
-            EntryChange::Set { index, member, score } => {
-                p.count(keys.index(index)).string(member.as_bytes()).decimal(*score)
-            }
-            EntryChange::Remove { index, member } => p.count(keys.index(index)).string(member.as_bytes()).nothing(),
-        };
-    }
+    encode_entries(p, keys, &batch.entries);
     let mut merged = vec![false; batch.leases.len()];
     p.count(batch.puts.len() - usize::from(created.is_some()));
     for put in batch.puts.iter().filter(|put| !created.is_some_and(|created| std::ptr::eq(*put, created))) {
@@ -184,6 +181,47 @@ fn encode_batch(p: &mut Packed, keys: &mut Keys, values: &mut Values, batch: &Ba
         p.count(keys.blob(&blob.key)).count(value);
     }
     Ok(())
+}
+
+/// Entries of one index are one command if there are several; a batch with few entries has seldom two of one index.
+fn encode_entries(p: &mut Packed, keys: &mut Keys, entries: &[EntryChange]) {
+    if entries.len() < SHARING_MIN {
+        p.count(entries.len());
+        entries.iter().for_each(|entry| encode_entry(p, keys.index(index_of(entry)), entry));
+        return;
+    }
+    let placed = |entry| (keys.index(index_of(entry)), matches!(entry, EntryChange::Set { .. }), entry);
+    let mut placed: Vec<(usize, bool, &EntryChange)> = entries.iter().map(placed).collect();
+    placed.sort_by_key(|(index, sets, _)| (*index, *sets));
+    let runs = || placed.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).flat_map(|run| run.chunks(ENTRIES_MAX));
+    p.count(runs().count());
+    for run in runs() {
+        let (index, sets, first) = run[0];
+        if run.len() == 1 {
+            encode_entry(p, index, first);
+            continue;
+        }
+        let count = i64::try_from(run.len()).expect("a run is bounded");
+        p.count(0).count(index).number(if sets { count } else { -count });
+        for (_, _, entry) in run {
+            match entry {
+                EntryChange::Set { member, score, .. } => p.decimal(*score).string(member.as_bytes()),
+                EntryChange::Remove { member, .. } => p.string(member.as_bytes()),
+            };
+        }
+    }
+}
+
+fn encode_entry(p: &mut Packed, index: usize, entry: &EntryChange) {
+    match entry {
+        EntryChange::Set { member, score, .. } => p.count(index).string(member.as_bytes()).decimal(*score),
+        EntryChange::Remove { member, .. } => p.count(index).string(member.as_bytes()).nothing(),
+    };
+}
+
+fn index_of(entry: &EntryChange) -> &IndexName {
+    let (EntryChange::Set { index, .. } | EntryChange::Remove { index, .. }) = entry;
+    index
 }
 
 fn encode_hints(p: &mut Packed, hints: &[Hint]) {

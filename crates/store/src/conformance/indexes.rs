@@ -51,6 +51,29 @@ pub(super) async fn one_member_stands_in_many_indexes(context: Context) {
     }
 }
 
+pub(super) async fn many_members_of_one_index_change_in_one_batch(context: Context) {
+    let (index, other) = (context.index("i"), context.index("other"));
+    let member = |number: i64| context.key(format!("{number:03}"));
+    let set = (0..250).fold(change(&context), |batch, number| {
+        let batch = batch.set(&index, &member(number), number);
+        if number % 2 == 0 { batch.set(&other, &member(number), -number) } else { batch }
+    });
+    context.apply(set).await;
+    assert_eq!(context.count(&index, 0, 249).await, 250);
+    assert_eq!(context.count(&other, -248, 0).await, 125);
+    // Of each index some go, some move and some come, in no order.
+    let changed = (0..260).fold(change(&context), |batch, number| match number % 3 {
+        0 => batch.unset(&index, &member(number)).set(&other, &member(number), 1),
+        1 => batch.set(&index, &member(number), -1_000 - number),
+        _ => batch,
+    });
+    context.apply(changed).await;
+    let moved = (0..260).rev().filter(|number| number % 3 == 1).map(|number| (-1_000 - number, member(number)));
+    let stayed = (0..250).filter(|number| number % 3 == 2).map(|number| (number, member(number)));
+    assert_eq!(context.entries(&index).await, moved.chain(stayed).collect::<Vec<_>>());
+    assert_eq!(context.count(&other, 1, 1).await, 87);
+}
+
 pub(super) async fn counts_include_both_ends(context: Context) {
     let index = context.index("i");
     let scores = [-limits::SCORE_MAX, -5, 0, 0, 7, 8, limits::SCORE_MAX];

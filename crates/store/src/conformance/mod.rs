@@ -141,6 +141,7 @@ macro_rules! conformance_cases {
                 an_entry_is_set_moved_and_removed
                 removing_what_is_not_there_is_fine
                 one_member_stands_in_many_indexes
+                many_members_of_one_index_change_in_one_batch
                 counts_include_both_ends
                 only_non_empty_indexes_are_listed
                 indexes_are_listed_in_byte_order_up_to_the_limit
