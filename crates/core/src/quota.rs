@@ -254,7 +254,7 @@ impl QuotaPolicy {
         let bucket = self.definition.bucket(now);
         self.forget_before(bucket - limits::QUOTA_SUB_BUCKETS);
         let digest = admission_digest(execution, attempt);
-        if let Some(place) = self.recent.chunks_exact(DIGEST_BYTES).position(|known| known == digest) {
+        if let Some(place) = self.recent.as_chunks::<DIGEST_BYTES>().0.iter().position(|known| *known == digest) {
             self.count_again(place, bucket, now);
             return QuotaDecision::AlreadyAdmitted;
         }
@@ -393,8 +393,11 @@ impl QuotaPolicy {
     }
 
     fn remember(&mut self, digest: [u8; DIGEST_BYTES]) {
-        let surplus = self.recent.len().saturating_sub((limits::QUOTA_RECENT_KEPT - 1) * DIGEST_BYTES);
-        self.recent = [&self.recent[surplus..], &digest].concat().into();
+        let mut recent = Vec::from(std::mem::take(&mut self.recent).0);
+        recent.extend_from_slice(&digest);
+        let surplus = recent.len().saturating_sub(limits::QUOTA_RECENT_KEPT * DIGEST_BYTES);
+        recent.drain(..surplus);
+        self.recent = recent.into();
     }
 
     fn keep_recent(&mut self, most: usize) {
