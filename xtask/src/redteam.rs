@@ -95,7 +95,8 @@ fn flood_server(server: &Server, time: Duration) -> Result<(), String> {
     });
     let busy = busy?;
     let (refusals, failures) = (counts.refusals.into_inner(), counts.failures.into_inner());
-    println!("redteam: {refusals} refusals, {failures} failures; {early:?} KiB, then {late:?} KiB");
+    let memory = |kib: Option<u64>| kib.map_or("an unknown amount".to_owned(), |kib| format!("{kib} KiB"));
+    println!("redteam: {refusals} refusals, {failures} failures; {}, then {}", memory(early), memory(late));
     for (when, took) in [("before", &quiet), ("meanwhile", &busy)] {
         println!("redteam: {when} {} calls of the one who may: {}", took.len(), summary(took));
     }
