@@ -1,5 +1,6 @@
 //! The real binary: how it starts, what it says, how it stops.
 
+mod compose;
 mod process;
 mod secrets;
 mod start;
