@@ -64,6 +64,7 @@ impl Dispatch {
         self.transactor.downstreams().clear();
         self.transactor.admission().clear();
         self.system.clear();
+        self.registry.forget_counts();
         self.subscriptions.state.forget_places();
         self.servers.look_again();
         self.transactor.due().sweep_now();
@@ -120,6 +121,7 @@ impl Dispatch {
             kind::SUBSCRIPTION => self.subscriptions.state.look_again(),
             // The lane may give out work again, so the claims that wait must look.
             kind::LANE => self.scheduler.ready().wake_all(),
+            kind::WORKER => self.registry.registration_changed(key),
             _ => {}
         }
     }

@@ -22,12 +22,33 @@ const CAPACITY: usize = 10_000;
 /// the worker may also talk to other servers.
 const COUNT_LASTS_MS: i64 = 1_000;
 
+/// For how long a server that is alone goes by such a count before a claim begins to wait. It heard of every lease that
+/// began or ended since, so the count is renewed only in case that something was missed.
+const COUNT_STANDS_MS: i64 = 300_000;
+
 /// The registry of worker processes.
 #[derive(Clone)]
 pub(crate) struct Registry {
     transactor: Transactor,
     sessions: Arc<Sessions>,
-    held: Arc<Mutex<BTreeMap<Key, CountedLeases>>>,
+    held: Arc<Mutex<Counts>>,
+}
+
+/// The counts of leases that are remembered.
+#[derive(Default)]
+struct Counts {
+    by_worker: BTreeMap<Key, CountedLeases>,
+    /// How many registrations have changed. A count that was begun before that may be of the capacity of before.
+    changes: u64,
+}
+
+/// What a count of a worker's leases has to know of the moment in which it is begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountBegun {
+    /// How many leases of the worker commits of this engine had begun, ever.
+    began: u64,
+    changes: u64,
+    at: i64,
 }
 
 /// A worker's capacity, and the leases it holds.
@@ -35,6 +56,11 @@ pub(crate) struct Registry {
 pub(crate) struct HeldLeases {
     pub(crate) capacity: u64,
     pub(crate) leases: u64,
+}
+
+impl HeldLeases {
+    /// A worker that named no capacity, or never registered: its leases are not counted.
+    pub(crate) const UNBOUNDED: Self = Self { capacity: u64::MAX, leases: 0 };
 }
 
 /// The leases of a worker as they were counted, corrected by those that commits of this engine began and ended since.
@@ -88,9 +114,17 @@ impl Registry {
         Self { transactor, sessions: Arc::default(), held: Arc::default() }
     }
 
-    /// Forgets a registration, so that its next heartbeat reads it.
+    /// Forgets a registration, so that its next heartbeat reads it and the next claim of the worker is counted.
     pub(crate) fn forget(&self, key: &Key) {
         self.sessions.forget(key);
+        self.registration_changed(key);
+    }
+
+    /// Forgets how many leases a worker holds and how many it may hold, because it may have registered anew.
+    pub(crate) fn registration_changed(&self, key: &Key) {
+        let mut counts = self.held();
+        counts.by_worker.remove(key);
+        counts.changes += 1;
     }
 
     /// Registers a process, or replaces its earlier registration. Its tools take the place of none in a lane that its token
@@ -99,6 +133,7 @@ impl Registry {
         let command = self.transactor.fresh_command();
         let verb = Register { registration, lanes };
         let (worker, until) = self.transactor.transact(Partition::SYSTEM, command, &verb).await?;
+        self.forget(&worker.key());
         self.sessions.remember(worker.key(), worker.epoch, worker.ttl_ms);
         Ok((worker, until))
     }
@@ -111,7 +146,7 @@ impl Registry {
         {
             return Ok(until);
         }
-        self.sessions.forget(&key);
+        self.forget(&key);
         let absent = || Error::of(Code::WorkerNotFound).with("instance_id", instance_id);
         let (worker, lease_until) = self.registered(&key).await?.ok_or_else(absent)?;
         worker.check_heartbeat(nonce, lease_until, self.transactor.now())?;
@@ -177,37 +212,57 @@ impl Registry {
         Ok((held, answered == partitions.len()))
     }
 
-    /// How many leases of a worker commits of this engine began since it was first counted. To be asked before a count.
-    pub(crate) fn leases_begun(&self, key: &Key) -> u64 {
-        self.held().get(key).map_or(0, |count| count.began)
-    }
-
-    /// Remembers a count of a worker's leases that was begun when so many leases had begun.
-    pub(crate) fn remember_held(&self, key: Key, mut held: HeldLeases, begun: u64, now: i64) {
+    /// Forgets all counts, because registrations may have changed unheard.
+    pub(crate) fn forget_counts(&self) {
         let mut counts = self.held();
-        if counts.len() >= CAPACITY {
-            counts.clear();
-        }
-        let began = counts.get(&key).map_or(0, |count| count.began);
-        held.leases = held.leases.saturating_add(began.saturating_sub(begun));
-        counts.insert(key, CountedLeases { held, counted_at: now, began, freed: 0, freed_at: 0 });
+        counts.by_worker.clear();
+        counts.changes += 1;
     }
 
-    /// Whether a worker was counted, and could not take as many tasks again as it asked for.
-    pub(crate) fn is_nearly_full(&self, key: &Key, asked: u64) -> bool {
-        self.held().get(key).is_some_and(|count| !count.is_far_from_full(asked))
+    /// To be asked before the leases of a worker are counted.
+    pub(crate) fn begin_count(&self, key: &Key, now: i64) -> CountBegun {
+        let counts = self.held();
+        CountBegun { began: counts.by_worker.get(key).map_or(0, |count| count.began), changes: counts.changes, at: now }
+    }
+
+    /// Remembers a count of a worker's leases, unless a registration changed while it was made.
+    pub(crate) fn remember_held(&self, key: Key, mut held: HeldLeases, begun: CountBegun) {
+        let counts = &mut *self.held();
+        if counts.changes != begun.changes {
+            return;
+        }
+        if counts.by_worker.len() >= CAPACITY {
+            counts.by_worker.clear();
+        }
+        let began = counts.by_worker.get(&key).map_or(0, |count| count.began);
+        held.leases = held.leases.saturating_add(began.saturating_sub(begun.began));
+        counts.by_worker.insert(key, CountedLeases { held, counted_at: begun.at, began, freed: 0, freed_at: 0 });
+    }
+
+    /// Whether a worker was counted in the last minutes and has room for the tasks that it asks for, by what the commits of
+    /// this engine did since. Other engines may have given it leases.
+    pub(crate) fn had_room(&self, key: &Key, asked: u64, now: i64) -> bool {
+        let counts = self.held();
+        let count = counts.by_worker.get(key).filter(|count| now - count.counted_at <= COUNT_STANDS_MS);
+        count.is_some_and(|count| count.is_far_from_full(asked))
+    }
+
+    /// Whether a worker could perhaps not take as many tasks again as it asked for: by the last count, or because its count
+    /// was forgotten meanwhile.
+    pub(crate) fn may_be_nearly_full(&self, key: &Key, asked: u64) -> bool {
+        self.held().by_worker.get(key).is_none_or(|count| !count.is_far_from_full(asked))
     }
 
     /// Whether the worker had no room according to the last count.
     pub(crate) fn was_full(&self, key: &Key) -> bool {
-        self.held().get(key).is_some_and(|count| count.held.leases >= count.held.capacity)
+        self.held().by_worker.get(key).is_some_and(|count| count.held.leases >= count.held.capacity)
     }
 
     /// Whether a worker certainly has room for the tasks that it has just taken: as many others ended, or it is so far
     /// from its capacity that it could take as many again as it asked for. False if there is no recent count.
     pub(crate) fn has_room(&self, key: &Key, taken: u64, asked: u64, now: i64) -> bool {
         let mut counts = self.held();
-        let Some(count) = counts.get_mut(key) else { return false };
+        let Some(count) = counts.by_worker.get_mut(key) else { return false };
         if now - count.freed_at > COUNT_LASTS_MS {
             count.freed = 0;
         }
@@ -220,7 +275,7 @@ impl Registry {
 
     /// Commits of this engine began and ended leases of these executions.
     pub(crate) fn leases_changed(&self, executions: &[Arc<Execution>], leases: &[(Key, Option<i64>)], now: i64) {
-        if leases.is_empty() || self.held().is_empty() {
+        if leases.is_empty() || self.held().by_worker.is_empty() {
             return;
         }
         for execution in executions {
@@ -229,7 +284,7 @@ impl Registry {
             let (Some(ttl_ms), Some(lease)) = (change, &execution.lease) else { continue };
             let mut counts = self.held();
             let worker = Worker::key_of(&execution.namespace, &lease.instance_id);
-            let Some(count) = counts.get_mut(&worker) else { continue };
+            let Some(count) = counts.by_worker.get_mut(&worker) else { continue };
             if ttl_ms.is_some() {
                 count.began += 1;
                 count.held.leases += 1;
@@ -243,7 +298,7 @@ impl Registry {
         }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, CountedLeases>> {
+    fn held(&self) -> std::sync::MutexGuard<'_, Counts> {
         self.held.lock().expect("no holder of this lock panics")
     }
 }

@@ -14,8 +14,14 @@ use crate::services::Services;
 const TROUBLED_PATIENCE_MS: i64 = 100;
 
 impl Services {
-    /// Leaves a claim as many tasks as its worker may run beside those it holds.
+    /// Leaves a claim as many tasks as its worker may run beside those it holds. A server that is alone counts them once
+    /// and then goes by its own commits, so that a worker that waits for work costs the store nothing.
     pub(super) async fn within_capacity(&self, mut ask: Ask) -> Result<Ask> {
+        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let (asked, now) = (count_of(ask.lease_ids.len()), self.transactor.env().now_ms());
+        if self.shared.servers.is_alone() && self.shared.registry.had_room(&key, asked, now) {
+            return Ok(ask);
+        }
         let Some(held) = self.count_held(&ask).await? else { return Ok(ask) };
         let free = usize::try_from(held.capacity.saturating_sub(held.leases)).unwrap_or(usize::MAX);
         if free == 0 {
@@ -71,8 +77,8 @@ impl Services {
     /// Gives back what a claim has taken beyond the capacity of its worker. Refuses the claim if nothing is left.
     pub(super) async fn keep_within_capacity(&self, ask: &Ask, mut taken: Vec<Taken>) -> Result<Vec<Taken>> {
         let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
-        // The claim was counted before it began to wait.
-        if taken.is_empty() || !self.shared.registry.is_nearly_full(&key, count_of(ask.lease_ids.len())) {
+        // The leases were counted before the claim began to wait.
+        if taken.is_empty() || !self.shared.registry.may_be_nearly_full(&key, count_of(ask.lease_ids.len())) {
             return Ok(taken);
         }
         // Tasks that cannot be counted are the worker's own business.
@@ -92,15 +98,16 @@ impl Services {
         }
         let namespace = &ask.criteria.namespace;
         let key = Worker::key_of(namespace, &ask.instance_id);
-        let Some(worker) = self.shared.system.system_document::<Worker>(&key).await? else { return Ok(None) };
-        if worker.capacity >= limits::WORKER_CAPACITY_MAX {
+        let begun = self.shared.registry.begin_count(&key, self.transactor.env().now_ms());
+        let worker = self.shared.system.system_document::<Worker>(&key).await?;
+        let Some(worker) = worker.filter(|worker| worker.capacity < limits::WORKER_CAPACITY_MAX) else {
+            self.shared.registry.remember_held(key, HeldLeases::UNBOUNDED, begun);
             return Ok(None);
-        }
-        let begun = self.shared.registry.leases_begun(&key);
+        };
         let (leases, is_all) = self.leases_of(namespace, &ask.instance_id).await?;
         let held = HeldLeases { capacity: worker.capacity.into(), leases };
         if is_all {
-            self.shared.registry.remember_held(key, held, begun, self.transactor.env().now_ms());
+            self.shared.registry.remember_held(key, held, begun);
         }
         Ok(Some(held))
     }

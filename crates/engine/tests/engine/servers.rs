@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::recovery::join_late;
 use crate::support::Harness;
-use ff_core::op::{Complete, GetDeployment};
+use ff_core::op::{Claim, Complete, GetDeployment, RegisterWorker};
 use ff_core::worker::Server;
-use ff_core::{CommandId, Document, Indexed, Partition, index};
+use ff_core::{Code, CommandId, Document, Indexed, Partition, index};
 use ff_store::{Batch, EntryChange, Fence, Guard, LeaseChange, Put, Store};
+use futures_util::future::join_all;
 use serde_json::json;
 
 /// A registration of a server that is alone lasts for a day.
@@ -37,6 +38,48 @@ async fn a_server_that_is_alone_and_idle_commits_nothing() {
     assert_eq!(commits(&h), before);
     let reads = h.engine.metrics().reads.load(Ordering::Relaxed) - reads;
     assert!(reads < 3_600, "{reads} reads in an hour");
+    h.finish().await;
+}
+
+/// Lets workers claim again and again for five minutes while there is no work.
+async fn claims_of_idle_workers(h: &Harness, instances: &[&str]) {
+    for _ in 0..10 {
+        let claims =
+            instances.iter().map(|instance| h.claim_with(json!({ "instance_id": instance, "wait_ms": 30_000 })));
+        assert!(join_all(claims).await.into_iter().all(|task| task.is_none()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_wait_ask_the_store_nothing_whether_registered_or_not() {
+    let h = Harness::start().await;
+    let register = json!({ "instance_id": "bound", "worker_id": "w", "lanes": ["default"], "nonce": "n", "capacity": 2,
+        "lease_ttl_ms": 600_000 });
+    h.must::<RegisterWorker>(register.clone()).await;
+    let reads = || h.engine.metrics().reads.load(Ordering::Relaxed);
+    let instances = ["bound", "unknown"];
+    claims_of_idle_workers(&h, &instances).await;
+    let before = reads();
+    h.pass(300_000).await;
+    let alone = reads() - before;
+    claims_of_idle_workers(&h, &instances).await;
+    let beside = reads() - before - alone;
+    // Each worker is counted anew once in that time.
+    assert!(beside <= alone + 4, "{alone} reads without workers, {beside} with");
+    // A registration that changes is counted by the next claim.
+    for n in 0..4 {
+        h.submit(json!({ "priority": n })).await;
+    }
+    assert!(h.claim_with(json!({ "instance_id": "bound" })).await.is_some());
+    let narrower = json!({ "capacity": 1 });
+    let again = register.as_object().unwrap().clone().into_iter().chain(narrower.as_object().unwrap().clone());
+    h.must::<RegisterWorker>(again.collect::<serde_json::Map<_, _>>().into()).await;
+    let claim = json!({ "instance_id": "bound", "lanes": ["default"], "wait_ms": 0 });
+    assert_eq!(h.refused::<Claim>(claim.clone()).await, Code::WorkerAtCapacity);
+    assert_eq!(
+        h.must::<Claim>(json!({ "instance_id": "unknown", "lanes": ["default"], "max_tasks": 3 })).await.tasks.len(),
+        3
+    );
     h.finish().await;
 }
 
