@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ff_core::op::get_deployment::{self, Outcome as Deployment};
 use ff_core::op::{GetDeployment, Operation};
 use ff_core::{Code, Error, PartitionConfig};
-use ff_engine::env::BoxFuture;
 use ff_engine::{Engine, Serves};
 use serde_json::Value;
 
 use crate::error::{Result, SdkError};
 use crate::identity;
 use crate::retry::{Retries, RetryPolicy};
-use crate::transport::{Call, Calling, Connection, Failure, Key};
+use crate::transport::{ANSWERED, Call, Calling, Connection, Failure, Key};
 
 /// A connection to a deployment. Clones share it.
 ///
@@ -46,10 +45,10 @@ impl Client {
     pub(crate) async fn over(connection: Connection, namespace: Option<String>, retry: RetryPolicy) -> Result<Self> {
         // An unreachable server or an unknown token is an error now, and not at the first call.
         let deployment = {
-            let (mut args, key) = (get_deployment::Args {}, Key::default());
-            let mut call = Calling::<GetDeployment>::new(&mut args);
+            let key = Key::default();
+            let mut call = Calling::<GetDeployment>::new(get_deployment::Args {});
             repeat(&connection, &mut call, &key, (&retry, &AtomicU64::new(0))).await?;
-            call.into_outcome()
+            call.into_parts().1.expect(ANSWERED)
         };
         let inner = Inner { connection, retry, deployment, tries: AtomicU64::new(0) };
         Ok(Self { inner: Arc::new(inner), namespace: namespace.map(Arc::from) })
@@ -77,26 +76,32 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn call<O: Operation>(&self, mut args: O::Args) -> Result<O::Outcome>
+    pub async fn call<O: Operation>(&self, args: O::Args) -> Result<O::Outcome>
     where
         Engine: Serves<O>,
     {
-        self.call_repeatedly::<O>(&mut args).await
+        self.call_repeatedly::<O>(args).await.1
     }
 
     /// Calls an operation for a caller that needs its arguments afterwards; they then contain the identity of the call.
-    pub(crate) async fn call_repeatedly<O: Operation>(&self, args: &mut O::Args) -> Result<O::Outcome>
+    pub(crate) async fn call_repeatedly<O: Operation>(&self, args: O::Args) -> (O::Args, Result<O::Outcome>)
     where
         Engine: Serves<O>,
     {
+        let (key, mut call) = self.prepare::<O>(args);
+        let answered = self.repeat(&mut call, &key).await;
+        let (args, outcome) = call.into_parts();
+        (args, answered.map(|()| outcome.expect(ANSWERED)))
+    }
+
+    /// Gives a call its namespace and its identity.
+    fn prepare<'c, O: Operation>(&self, mut args: O::Args) -> (Key, Calling<'c, O>) {
         if let Some(namespace) = &self.namespace {
-            O::set_default_namespace(args, namespace);
+            O::set_default_namespace(&mut args, namespace);
         }
-        O::identify(args, &identity::minting(self.partition_config()));
-        let key = if O::needs_key(args) { self.fresh_key() } else { Key::default() };
-        let mut call = Calling::<O>::new(args);
-        repeat(&self.inner.connection, &mut call, &key, (&self.inner.retry, &self.inner.tries)).await?;
-        Ok(call.into_outcome())
+        O::identify(&mut args, &identity::minting(self.partition_config()));
+        let key = if O::needs_key(&args) { self.fresh_key() } else { Key::default() };
+        (key, Calling::new(args))
     }
 
     fn fresh_key(&self) -> Key {
@@ -108,38 +113,40 @@ impl Client {
 
     /// Calls an operation by its name, with arguments and answer in JSON.
     pub async fn call_json(&self, operation: &str, args: Value) -> Result<Value> {
-        self.dispatch(operation, args).await
+        let (key, mut call) = self.prepare_by_name(operation, &args)?;
+        self.repeat(call.as_mut(), &key).await?;
+        let answer = call.answer().map_err(SdkError::payload("answer"))?;
+        serde_json::from_slice(&answer).map_err(SdkError::payload("answer"))
     }
 
     /// This is no generic function, so that the calls of all operations are compiled in this crate and not in programs.
-    /// Each operation has a boxed future of its own: one future with all of them would not fit onto the stack of a
-    /// thread in a debug build.
-    fn dispatch<'a>(&'a self, operation: &'a str, args: Value) -> BoxFuture<'a, Result<Value>> {
-        macro_rules! dispatch {
+    fn prepare_by_name<'c>(&self, operation: &str, args: &Value) -> Result<Prepared<'c>> {
+        macro_rules! prepare {
             ($($module:ident $name:ident;)*) => {
                 match operation {
-                    $( <ff_core::op::$name as Operation>::NAME => self.call_in_json::<ff_core::op::$name>(args), )*
+                    $( <ff_core::op::$name as Operation>::NAME => self.prepare_json::<ff_core::op::$name>(args), )*
                     unknown => {
-                        let error = Error::new(Code::RouteNotFound, format!("there is no operation {unknown}"));
-                        Box::pin(std::future::ready(Err(error.into())))
+                        Err(Error::new(Code::RouteNotFound, format!("there is no operation {unknown}")).into())
                     }
                 }
             };
         }
-        ff_core::operations!(dispatch)
+        ff_core::operations!(prepare)
     }
 
-    fn call_in_json<O: Operation>(&self, args: Value) -> BoxFuture<'_, Result<Value>>
+    fn prepare_json<'c, O: Operation>(&self, args: &Value) -> Result<Prepared<'c>>
     where
         Engine: Serves<O>,
     {
-        Box::pin(async move {
-            // The arguments are read from a text, because values in them keep the text in which they are written.
-            let args = O::from_text(&args.to_string()).map_err(unreadable)?;
-            let outcome = self.call::<O>(args).await?;
-            let answer = O::answer(&outcome).map_err(SdkError::payload("answer"))?;
-            serde_json::from_slice(&answer).map_err(SdkError::payload("answer"))
-        })
+        // The arguments are read from a text, because values in them keep the text in which they are written.
+        let args = O::from_text(&args.to_string()).map_err(unreadable)?;
+        let (key, call) = self.prepare::<O>(args);
+        Ok((key, Box::new(call)))
+    }
+
+    async fn repeat<'c>(&'c self, call: &mut dyn Call<'c>, key: &'c Key) -> Result<()> {
+        let inner = &self.inner;
+        Ok(repeat(&inner.connection, call, key, (&inner.retry, &inner.tries)).await?)
     }
 
     /// The description of the deployment.
@@ -181,6 +188,9 @@ impl Client {
         &self.inner.retry
     }
 }
+
+/// A call that is ready to be made, with its identity.
+type Prepared<'c> = (Key, Box<dyn Call<'c> + 'c>);
 
 /// Makes a call until it is answered or fails for good; each try is counted.
 async fn repeat<'c>(

@@ -66,13 +66,16 @@ impl Route {
     where
         Engine: Serves<O>,
     {
+        Self::new(OperationInfo::of::<O>(), prepare::<O>)
+    }
+
+    fn new(info: OperationInfo, prepare: Prepare) -> Self {
         let segment = |part: &'static str| match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
             Some(name) => Segment::Parameter(name),
             None => Segment::Literal(part),
         };
-        let info = OperationInfo::of::<O>();
         let segments = info.path.trim_start_matches('/').split('/').map(segment).collect();
-        Self { shape: Shape::of(&info), info, prepare: prepare::<O>, segments }
+        Self { shape: Shape::of(&info), info, prepare, segments }
     }
 
     /// Carries out its operation, in a span.

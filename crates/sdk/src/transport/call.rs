@@ -12,6 +12,9 @@ use ff_engine::{Caller, Engine, Serves};
 
 use super::Failure;
 
+/// Why an outcome is there after a try that succeeded.
+pub(crate) const ANSWERED: &str = "a call that was answered has its outcome";
+
 /// The identity of a call whose arguments have no field for it, in the forms that the two ways need.
 #[derive(Debug, Default)]
 pub(crate) struct Key {
@@ -40,23 +43,26 @@ pub(crate) trait Call<'c>: Send {
 
     /// Says that the next try repeats one whose answer may have been lost.
     fn mark_repeat(&mut self);
+
+    /// The outcome of a call that was answered, as JSON.
+    fn answer(&self) -> serde_json::Result<Vec<u8>>;
 }
 
 /// A call of one operation.
 pub(crate) struct Calling<'c, O: Operation> {
-    args: &'c mut O::Args,
+    args: O::Args,
     under_way: Option<BoxFuture<'c, Result<O::Outcome, Error>>>,
     outcome: Option<O::Outcome>,
 }
 
 impl<'c, O: Operation> Calling<'c, O> {
-    pub(crate) fn new(args: &'c mut O::Args) -> Self {
+    pub(crate) fn new(args: O::Args) -> Self {
         Self { args, under_way: None, outcome: None }
     }
 
-    /// The outcome of a call that was answered.
-    pub(crate) fn into_outcome(self) -> O::Outcome {
-        self.outcome.expect("a call that was answered has its outcome")
+    /// The arguments, and the outcome if the call was answered.
+    pub(crate) fn into_parts(self) -> (O::Args, Option<O::Outcome>) {
+        (self.args, self.outcome)
     }
 }
 
@@ -76,7 +82,7 @@ where
     }
 
     fn write(&self) -> Result<WireRequest, Error> {
-        O::write(self.args)
+        O::write(&self.args)
     }
 
     fn gathered_at(&self) -> Option<&'static str> {
@@ -93,6 +99,10 @@ where
     }
 
     fn mark_repeat(&mut self) {
-        O::mark_repeat(self.args);
+        O::mark_repeat(&mut self.args);
+    }
+
+    fn answer(&self) -> serde_json::Result<Vec<u8>> {
+        O::answer(self.outcome.as_ref().expect(ANSWERED))
     }
 }

@@ -11,7 +11,7 @@ mod sse;
 use ff_core::stream::FrameId;
 use ff_core::{Error, ExecutionId};
 
-pub(crate) use call::{Call, Calling, Key};
+pub(crate) use call::{ANSWERED, Call, Calling, Key};
 pub use event::StreamEvent;
 pub(crate) use http::{Http, exposes_token};
 pub(crate) use in_process::InProcess;

@@ -196,8 +196,8 @@ impl Shared {
             waiting.into_iter().map(|one| (one.ending, Sender { place: one.place, answer: one.answer })).unzip();
         let claim = inbox.as_ref().map(|_| self.claim_beside(endings.len()));
         let instance_id = self.config.instance_id.clone();
-        let mut args = exchange::Args { instance_id, namespace: None, end: endings, renew: Vec::new(), claim };
-        let answer = self.client.call_repeatedly::<Exchange>(&mut args).await;
+        let args = exchange::Args { instance_id, namespace: None, end: endings, renew: Vec::new(), claim };
+        let (args, answer) = self.client.call_repeatedly::<Exchange>(args).await;
         let parts: Vec<(ExchangeEnding, Sender)> = args.end.into_iter().zip(senders).collect();
         let outcome = match answer {
             Ok(outcome) if outcome.end.len() == parts.len() => outcome,
