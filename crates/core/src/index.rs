@@ -227,6 +227,11 @@ pub fn forks(origin: Uuid) -> IndexName {
     IndexName::from_parts(b'k', &[origin.as_bytes()])
 }
 
+/// Those of them that still copy its journal.
+pub fn open_forks(origin: Uuid) -> IndexName {
+    IndexName::from_parts(b'k', &[origin.as_bytes(), b"open"])
+}
+
 /// Runs of a schedule, by their numbers.
 pub fn runs(schedule: Uuid) -> IndexName {
     IndexName::from_parts(b'r', &[schedule.as_bytes()])

@@ -19,7 +19,7 @@ const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 /// Copies the next part of a fork's journal and saves the fork. Entries that have ended, or are to run again, are copied;
 /// what had only begun is not, so that nothing of it is in doubt.
 pub(crate) async fn copy_some(tx: &mut Tx<'_>, mut execution: Execution, mut fork: Fork) -> Result<bool> {
-    let Some(origin) = tx.find_execution(&fork.origin).await? else {
+    let Some(mut origin) = tx.find_execution(&fork.origin).await? else {
         return abandon(tx, execution, "the execution it was forked from is gone");
     };
     let (mut records, mut bytes) = (Vec::new(), 0);
@@ -63,6 +63,11 @@ pub(crate) async fn copy_some(tx: &mut Tx<'_>, mut execution: Execution, mut for
     journal::write(tx, &execution, &records);
     execution.fork_copied(fork, done, tx.now);
     tx.save_execution(&execution, Default::default());
+    if done && origin.owes_journals() {
+        // A generation that was kept for the copy may go.
+        origin.fork_is_complete(tx.now);
+        tx.save(&origin);
+    }
     Ok(!done)
 }
 

@@ -1,7 +1,7 @@
 //! The background work on the journals of an execution: a fork's is copied, and those that are no longer needed go.
 
 use ff_core::execution::Execution;
-use ff_core::{Key, Result, limits};
+use ff_core::{Key, Result, index, limits};
 
 use crate::removal::Removal;
 use crate::transaction::{Command, Tx};
@@ -22,6 +22,10 @@ impl Command for TendJournals {
             return fork::copy_some(tx, execution, fork).await;
         }
         let Some(generation) = execution.dropped_generations().first().copied() else { return Ok(false) };
+        // The last fork to be copied asks for the removal once more.
+        if tx.count(index::open_forks(execution.id.uuid)).await? > 0 {
+            return Ok(false);
+        }
         let mut removal = Removal::of(tx.transactor.chunk(limits::RESOLVE_CHUNK));
         tx.relief();
         if !journal::remove_generation(tx, &execution, generation, &mut removal).await? {

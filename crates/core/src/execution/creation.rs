@@ -162,6 +162,7 @@ impl Execution {
             created_at: now,
             updated_at: now,
             deadline_at: request.deadline_at.or(from_policy).unwrap_or(0),
+            deadline_chosen: request.deadline_at.is_some() && from_policy.is_some(),
             request_hash: request.request_hash,
             flow: request.flow,
             node: request.node,

@@ -397,7 +397,11 @@ impl Execution {
         if self.removal.is_some() {
             return Err(Error::of(Code::ExecutionNotFound).with("execution_id", self.id));
         }
-        let begins = self.attempt.is_some();
+        // What never started has no run to leave behind, but a fork may have entries.
+        let begins = self.attempt.is_some() || below.is_some();
+        if below.is_some() {
+            self.check_journal_copied()?;
+        }
         if begins {
             self.check_generations(below)?;
         }
@@ -429,9 +433,13 @@ impl Execution {
         if let Some(run) = &mut self.schedule {
             run.owes_end = false;
         }
-        // A deadline that the submitter chose still applies; a deadline of the policy counts from now.
-        let chosen = if self.deadline_at > now { self.deadline_at } else { 0 };
-        self.deadline_at = self.policy.timeout.execution_deadline_ms.map_or(chosen, |deadline_ms| now + deadline_ms);
+        // A deadline that was chosen still applies while it lies ahead; a deadline of the policy counts from now.
+        let ahead = self.deadline_at > now;
+        self.deadline_at = match self.policy.timeout.execution_deadline_ms {
+            Some(deadline_ms) if !(ahead && self.deadline_chosen) => now + deadline_ms,
+            _ if ahead => self.deadline_at,
+            _ => 0,
+        };
         self.state.lifecycle_phase = LifecyclePhase::Runnable;
         self.state.terminal_outcome = TerminalOutcome::None;
         self.state.attempt_state = AttemptState::PendingReplayAttempt;

@@ -52,6 +52,9 @@ impl Indexed for Execution {
         }
         if let Some(fork) = self.fork() {
             entries.push(entry(index::forks(fork.origin.uuid), self.created_at));
+            if self.unfinished_fork().is_some() {
+                entries.push(entry(index::open_forks(fork.origin.uuid), self.created_at));
+            }
         }
         if let Some(run) = &self.schedule {
             entries.push(entry(index::runs(run.schedule.0), run.number));

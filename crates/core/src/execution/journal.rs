@@ -251,6 +251,17 @@ impl Execution {
         self.journal.as_ref()?.fork.as_ref()
     }
 
+    /// Refuses to read its journal as a whole before it is copied from its origin, or when it was never copied to the end.
+    pub fn check_journal_copied(&self) -> Result<()> {
+        let Some(fork) = self.fork().filter(|fork| !fork.done) else { return Ok(()) };
+        let detail = if self.is_terminal() {
+            format!("it ended before its journal was copied from {}; replay it as a whole, or fork its origin", fork.origin)
+        } else {
+            format!("its journal is still being copied from {}; repeat the call when it is complete", fork.origin)
+        };
+        Err(Error::new(Code::ExecutionNotEligible, detail).with("origin_id", fork.origin))
+    }
+
     /// The copy of its journal, while it is unfinished. The execution does not start before it is finished.
     pub fn unfinished_fork(&self) -> Option<&Fork> {
         self.fork().filter(|fork| !fork.done && !self.is_terminal())
@@ -289,6 +300,11 @@ impl Execution {
             }
             self.settle();
         }
+    }
+
+    /// A fork of it has all entries: journals that were kept for that may be removed now.
+    pub fn fork_is_complete(&mut self, now: i64) {
+        self.mark_updated(now);
     }
 
     /// The journal that was to be copied is gone.
@@ -361,9 +377,7 @@ impl Execution {
         }
         self.past_generations = kept;
         if !dropped.is_empty() {
-            let notes = self.notes();
-            notes.bases.retain(|base| !dropped.contains(&base.generation));
-            notes.dropped.extend(dropped);
+            self.notes().dropped.extend(dropped);
         }
         if let Some(notes) = self.journal.as_mut() {
             notes.late_reports.clear();
@@ -436,6 +450,7 @@ impl Execution {
         self.mark_updated(now);
         if let Some(notes) = self.journal.as_mut() {
             notes.dropped.retain(|dropped| *dropped != generation);
+            notes.bases.retain(|base| base.generation != generation);
         }
         self.tidy_notes();
     }

@@ -115,6 +115,8 @@ document! {
         "ea" ended_at: i64,
         /// When it expires, whatever its state then; 0 for never.
         "dl" deadline_at: i64,
+        /// The deadline was named when it was created, or is its parent's, where its policy has one, too.
+        "dc" deadline_chosen: bool,
         /// The six dimensions.
         "st" state: StateVector,
         /// The reasons that keep it from running.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ff_core::execution::{Execution, Fork, NewExecution};
 use ff_core::op::parts::Content;
 use ff_core::op::{ForkExecution, ForkExecutionArgs, ForkExecutionOutcome, ListForks, ListForksArgs, ListForksOutcome};
-use ff_core::{Blob, Error, ExecutionId, Result, Sharing, index};
+use ff_core::{Blob, Error, ExecutionId, Indexed, Result, Sharing, index};
 use ff_store::{Answer, Query, Scan};
 
 use crate::caller::Caller;
@@ -59,6 +59,9 @@ impl Command for MakeFork<'_> {
             return Err(refusal.clone());
         }
         let origin = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        origin.check_journal_copied()?;
+        // The origin keeps the generation that is copied for as long as it knows of the fork.
+        tx.pin(&origin.key());
         let below = match &self.args.before_step {
             Some(step) => {
                 let found = journal::find(tx, &origin, step).await?;

@@ -2,11 +2,11 @@
 
 use ff_core::op::ReasonCode;
 use ff_core::op::{
-    CancelExecution, Complete, CreateExecution, ExplainExecution, ForkExecution, GetExecution, ListForks, ListSteps,
-    Park, RecordSteps, ReplayExecution,
+    CancelExecution, Complete, ContinueAsNew, CreateExecution, ExplainExecution, ForkExecution, GetExecution, ListForks,
+    ListSteps, Park, RecordSteps, ReplayExecution,
 };
 use ff_core::{Code, ExecutionId, Key, PublicState, limits};
-use ff_store::{Batch, Store, Trim};
+use ff_store::{Answer, Batch, LogStart, Query, Store, Trim};
 use serde_json::{Value, json};
 
 use crate::support::Harness;
@@ -114,6 +114,64 @@ async fn a_fork_whose_origin_loses_entries_while_it_is_copied_fails_and_never_st
     let other = h.second().await;
     other.pass(130_000).await;
     assert_eq!(other.state(&fork.execution_id).await, PublicState::Failed);
+    other.finish().await;
+}
+
+/// Its origin runs on and begins anew, so that the generation that is copied, and the one that it builds on, are no longer
+/// needed but for the fork.
+#[tokio::test(start_paused = true)]
+async fn a_fork_has_all_entries_although_its_origin_begins_anew_while_it_is_copied() {
+    let h = Harness::with(ff_engine::Options { services: false, ..Default::default() }).await;
+    let id = with_300_entries(&h).await;
+    h.must::<ReplayExecution>(json!({ "execution_id": id, "from_step": { "name": "s200" } })).await;
+    let task = h.claim().await.unwrap();
+    let own: Vec<Value> = (0..50).map(|step| entry(&format!("t{step}"), "completed")).collect();
+    h.must::<RecordSteps>(entries(&task, 201, &own)).await;
+    let fork = h.must::<ForkExecution>(json!({ "execution_id": id, "before_step": { "name": "t40" } })).await.execution_id;
+    let mut task = task;
+    for _ in 0..3 {
+        h.must::<ContinueAsNew>(json!({ "execution_id": id, "fence": task.fence })).await;
+        task = h.claim().await.unwrap();
+    }
+    let other = h.second().await;
+    other.pass(130_000).await;
+    let forked = other.must::<ListSteps>(json!({ "execution_id": fork, "limit": 1000 })).await;
+    let names: Vec<String> = forked.items.into_iter().map(|step| step.name).collect();
+    let expected = (0..200).map(|step| format!("s{step}")).chain((0..40).map(|step| format!("t{step}")));
+    assert_eq!(names, expected.collect::<Vec<_>>());
+    assert_eq!(other.state(&fork).await, PublicState::Waiting);
+    other.pass(130_000).await;
+    for generation in 0..2 {
+        let log = Key::new(b'j', &[id.uuid.as_bytes(), &u32::to_be_bytes(generation)]);
+        let query = Query::Log { log, start: LogStart::After(0), limit: 1 };
+        let answers = (h.store.as_ref() as &dyn Store).read(id.partition(), vec![query]).await.unwrap();
+        let left = answers.answers.into_iter().next().and_then(Answer::into_log).unwrap().records.len();
+        assert_eq!(left, 0, "generation {generation} is removed once it is copied");
+    }
+    other.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_is_forked_or_run_from_a_step_only_when_its_journal_is_complete() {
+    let h = Harness::with(ff_engine::Options { services: false, ..Default::default() }).await;
+    let id = with_300_entries(&h).await;
+    let fork = h.must::<ForkExecution>(json!({ "execution_id": id })).await.execution_id;
+    let again = json!({ "execution_id": fork });
+    assert_eq!(h.refused::<ForkExecution>(again.clone()).await, Code::ExecutionNotEligible);
+    h.must::<CancelExecution>(again.clone()).await;
+    let from_step = json!({ "execution_id": fork, "from_step": { "name": "s250" } });
+    assert_eq!(h.refused::<ReplayExecution>(from_step.clone()).await, Code::ExecutionNotEligible);
+    h.must::<ReplayExecution>(again.clone()).await;
+    let other = h.second().await;
+    other.pass(130_000).await;
+    let second = other.must::<ForkExecution>(again.clone()).await.execution_id;
+    other.pass(1_000).await;
+    assert_eq!(other.must::<ListSteps>(json!({ "execution_id": second, "limit": 1000 })).await.items.len(), 300);
+    // It never ran, and yet it has a step to run again from.
+    other.must::<CancelExecution>(again).await;
+    other.must::<ReplayExecution>(from_step).await;
+    let steps = other.must::<ListSteps>(json!({ "execution_id": fork, "limit": 1000 })).await;
+    assert_eq!(steps.items.last().unwrap().name, "s249");
     other.finish().await;
 }
 

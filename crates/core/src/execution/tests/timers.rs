@@ -119,9 +119,17 @@ fn a_deadline_that_lies_ahead_survives_a_replay() {
     Arc::make_mut(&mut new.policy).timeout.execution_deadline_ms = Some(100);
     let mut from_policy = Execution::create(new, NOW).unwrap();
     let mut passed = chosen.clone();
-    for (execution, now, replayed) in
-        [(&mut chosen, NOW + 50, NOW + 100), (&mut from_policy, NOW + 50, NOW + 150), (&mut passed, NOW + 200, 0)]
-    {
+    let mut new = NewExecution { deadline_at, ..request() };
+    Arc::make_mut(&mut new.policy).timeout.execution_deadline_ms = Some(1_000);
+    let mut both = Execution::create(new, NOW).unwrap();
+    let mut both_passed = both.clone();
+    for (execution, now, replayed) in [
+        (&mut chosen, NOW + 50, NOW + 100),
+        (&mut from_policy, NOW + 50, NOW + 150),
+        (&mut passed, NOW + 200, 0),
+        (&mut both, NOW + 50, NOW + 100),
+        (&mut both_passed, NOW + 200, NOW + 1_200),
+    ] {
         let mut effects = Effects::default();
         execution.cancel(CancelSource::Operator, "", now, &mut effects).unwrap();
         execution.replay(0, None, now).unwrap();

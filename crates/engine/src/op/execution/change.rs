@@ -164,6 +164,7 @@ fn replay_answer(execution: &Execution) -> ReplayExecutionOutcome {
 
 /// Where the journal first speaks of a step.
 async fn first_number_of(tx: &mut Tx<'_>, execution: &Execution, step: &StepIdentity) -> Result<u64> {
+    execution.check_journal_copied()?;
     let found = journal::find(tx, execution, step).await?;
     let missing = || Error::invalid("from_step", format!("the journal has no entry {}", step.label()));
     found.first.ok_or_else(missing)
