@@ -4,7 +4,7 @@
 use ff_core::event::Effects;
 use ff_core::execution::{Execution, NewExecution};
 use ff_core::op::CreateExecutionOutcome;
-use ff_core::{ExecutionId, Key, KeyHolder, Result, SingleUse};
+use ff_core::{Code, Error, ExecutionId, Key, KeyHolder, Result, SingleUse};
 
 use crate::caller::check_lane_among;
 use crate::submission::{Submission, existing_outcome};
@@ -33,14 +33,19 @@ async fn find_holder(tx: &mut Tx<'_>, request: &NewExecution) -> Result<(Option<
     Ok((Some(known), holder))
 }
 
-/// Refuses a submission whose debounce key stands for an execution in a lane that its caller's token is not good for: it
-/// would take the place of that execution, or the key from it.
+/// Refuses a submission whose debounce key stands for an execution that its caller's token is not good for: one in another
+/// lane or, to a submitter, one that somebody else submitted. It would take the place of that execution, or the key from
+/// it.
 fn check_replaces(submission: &Submission, holder: &Execution) -> Result<()> {
-    match &submission.debounce {
-        None => Ok(()),
-        Some(_) => check_lane_among(&submission.lanes, &holder.lane)
-            .map_err(|refusal| refusal.with("field", "debounce.key").with("execution_id", holder.id)),
+    if submission.debounce.is_none() {
+        return Ok(());
     }
+    let submitter = &submission.request.submitted_by;
+    let own = submitter.is_empty() || *submitter == holder.submitted_by;
+    let others = || Error::new(Code::Forbidden, "somebody else submitted the execution that this key stands for");
+    check_lane_among(&submission.lanes, &holder.lane)
+        .and_then(|()| if own { Ok(()) } else { Err(others()) })
+        .map_err(|refusal| refusal.with("field", "debounce.key").with("execution_id", holder.id))
 }
 
 /// Refuses a submission whose key it may not take, before anything is written.

@@ -12,6 +12,7 @@ use ff_core::op::{
     CreateHookOutcome, DeleteHook, DeleteHookOutcome, DeliverSignal, DeliverSignalArgs, GetHook, HookName, HookReceipt,
     HookSignal, HookTarget, HookView, ListHooks, ListHooksOutcome, NodeRequest,
 };
+use ff_core::signal::SignalOutcome;
 use ff_core::{Blob, Code, Error, ExecutionId, HookId, Indexed, Partition, Result, Role, index, text};
 use ff_store::Scan;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -25,8 +26,12 @@ use crate::{cursor, env};
 
 /// Partitions that are read at the same time.
 const PARTITIONS_AT_ONCE: usize = 16;
-/// Executions with one tag that are looked at in each partition, the newest first.
-const CORRELATED_MAX: usize = 100;
+/// Executions with one tag that are read at once in each partition, the newest first.
+const CORRELATED_PAGE: usize = 100;
+/// Such pages that are read at most before all of them are taken to have ended.
+const CORRELATED_PAGES_MAX: usize = 100;
+/// How often a message looks for another execution because the one it found has ended meanwhile.
+const RETARGETS_MAX: usize = 5;
 
 impl Handle<CreateHook> for Services {
     async fn handle(&self, caller: &Caller, args: CreateHookArgs) -> Result<CreateHookOutcome> {
@@ -209,17 +214,12 @@ impl Services {
         message: &HookMessage,
         key: String,
     ) -> Result<HookReceipt> {
-        // The evidence outlives the waitpoint: a message that comes again must not resume what suspends next.
         let partition = self.transactor.partitions().key_partition(&hook.namespace, &key);
         let identity = Identity::new("receive_hook", &[key.as_bytes()], self.transactor.options().dedup_window_ms);
-        if let Some(receipt) = self.transactor.kept::<HookReceipt>(partition, &identity).await? {
-            return Ok(HookReceipt { duplicate: true, ..receipt });
-        }
         let value = signal.correlate(&message.body)?;
-        let execution_id = self.correlated(&hook.namespace, signal.tag(), &value).await?;
         let (body, content_type) = message.content();
-        let args = DeliverSignalArgs {
-            execution_id,
+        let mut args = DeliverSignalArgs {
+            execution_id: ExecutionId::default(),
             waitpoint_id: None,
             token: None,
             name: signal.name.clone(),
@@ -231,24 +231,55 @@ impl Services {
             content_type: Some(content_type),
             idempotency_key: Some(key),
             signal_id: None,
-            correlation_id: Some(value),
+            correlation_id: Some(value.clone()),
             created_at: None,
             resume_delay_ms: None,
         };
-        self.perform::<DeliverSignal>(caller, args).await?;
-        let receipt = HookReceipt { execution_id: Some(execution_id), ..Default::default() };
-        self.transactor.keep_first(partition, &identity, receipt).await
+        // Which execution is the newest changes: one of all copies of the message decides it before any of them signals, and
+        // an execution takes one signal of a key, whatever it waits for by then.
+        let mut chosen = self.transactor.kept::<HookReceipt>(partition, &identity).await?;
+        for _ in 0..RETARGETS_MAX {
+            let receipt = match chosen.take().filter(|kept| kept.execution_id.is_some()) {
+                Some(kept) => kept,
+                None => {
+                    let execution_id = Some(self.correlated(&hook.namespace, signal.tag(), &value).await?);
+                    let receipt = HookReceipt { execution_id, ..Default::default() };
+                    self.transactor.keep_first(partition, &identity, receipt).await?
+                }
+            };
+            args.execution_id = receipt.execution_id.unwrap_or_default();
+            match self.perform::<DeliverSignal>(caller, args.clone()).await {
+                Ok(outcome) => {
+                    let duplicate = matches!(outcome, SignalOutcome::Duplicate { .. });
+                    return Ok(HookReceipt { duplicate, ..receipt });
+                }
+                // It ended before the message reached it: the message had no effect, and is for the next one.
+                Err(ended) if matches!(ended.code, Code::TargetNotSignalable | Code::ExecutionNotFound) => {
+                    self.transactor.forget_answer(partition, &identity, &receipt).await?;
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        Err(Error::new(Code::ExecutionNotFound, "all executions that have this tag ended while they were signalled"))
     }
 
     /// The newest execution with a tag that has not ended.
     async fn correlated(&self, namespace: &str, tag: &str, value: &str) -> Result<ExecutionId> {
         let look = |partition| async move {
-            let scan = Scan::last(index::tag(namespace, tag, value), CORRELATED_MAX).with_documents();
-            let found = self.transactor.store().scan(partition, scan).await?;
-            let documents = found.entries.into_iter().filter_map(|entry| entry.document);
-            let executions = documents.filter_map(|stored| self.transactor.readable::<Execution>(&stored));
-            let open = executions.filter(|execution| !execution.is_terminal());
-            Ok::<_, Error>(open.map(|execution| (execution.created_at, execution.id)).max())
+            let mut scan = Scan::last(index::tag(namespace, tag, value), CORRELATED_PAGE).with_documents();
+            for _ in 0..CORRELATED_PAGES_MAX {
+                let page = self.transactor.store().scan(partition, scan.clone()).await?;
+                let last = page.entries.last().map(|entry| (entry.score, entry.member.clone()));
+                scan.after = last.filter(|_| page.entries.len() == CORRELATED_PAGE);
+                let documents = page.entries.into_iter().filter_map(|entry| entry.document);
+                let executions = documents.filter_map(|stored| self.transactor.readable::<Execution>(&stored));
+                let open = executions.filter(|execution| !execution.is_terminal());
+                let newest = open.map(|execution| (execution.created_at, execution.id)).max();
+                if newest.is_some() || scan.after.is_none() {
+                    return Ok::<_, Error>(newest);
+                }
+            }
+            Ok(None)
         };
         let found = stream::iter(self.transactor.flow_partitions()).map(look).buffer_unordered(PARTITIONS_AT_ONCE);
         let newest = found.try_collect::<Vec<_>>().await?.into_iter().flatten().max();

@@ -88,6 +88,15 @@ impl Transactor {
         Ok(self.transact(partition, self.fresh_command(), &verb).await?.unwrap_or(answer))
     }
 
+    /// Forgets an answer that was kept under an identity and turned out to be none, unless another is kept by now.
+    pub(crate) async fn forget_answer<T>(&self, partition: Partition, identity: &Identity, answer: &T) -> Result<()>
+    where
+        T: DeserializeOwned + PartialEq + Send + Sync,
+    {
+        let verb = ForgetAnswer { identity, answer };
+        self.transact(partition, self.fresh_command(), &verb).await
+    }
+
     /// The identity of a call: the one its caller gave it, as a field of its arguments or beside them, or the engine's
     /// own.
     pub(crate) fn identity<O: Operation>(
@@ -186,6 +195,23 @@ impl<T: Serialize + DeserializeOwned + Send + Sync> Command for KeepFirst<'_, T>
             tx.keep_answer(self.identity, self.answer);
         }
         Ok(kept)
+    }
+}
+
+/// Removes a kept answer that is still this one.
+struct ForgetAnswer<'a, T> {
+    identity: &'a Identity,
+    answer: &'a T,
+}
+
+impl<T: DeserializeOwned + PartialEq + Send + Sync> Command for ForgetAnswer<'_, T> {
+    type Outcome = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
+        if tx.kept_answer::<T>(self.identity).await?.is_some_and(|kept| kept == *self.answer) {
+            tx.delete(&self.identity.key());
+        }
+        Ok(())
     }
 }
 

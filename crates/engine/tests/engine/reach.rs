@@ -190,6 +190,28 @@ async fn a_token_of_one_lane_takes_no_debounce_key_from_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_submitter_replaces_only_what_it_submitted() {
+    let mut h = Harness::start().await;
+    let submitter =
+        |name| Caller { standing: Standing::Token, ..Caller::new(name, Some("default".into()), Role::Submitter) };
+    let debounced = json!({ "kind": "test", "debounce": { "key": "index", "wait_ms": 1_000 } });
+    h.caller = submitter("one");
+    let first = h.submit(debounced.clone()).await;
+    h.caller = submitter("two");
+    let refused = h.call::<CreateExecution>(debounced.clone()).await.unwrap_err();
+    assert_eq!((refused.code, &refused.details["field"]), (Code::Forbidden, &json!("debounce.key")));
+    assert_eq!(h.state(&first).await, PublicState::Delayed);
+    h.caller = submitter("one");
+    let second = h.submit(debounced.clone()).await;
+    assert_eq!(h.state(&first).await, PublicState::Cancelled);
+    // Whoever may cancel anything may replace anything.
+    h.caller = Caller::system();
+    h.submit(debounced).await;
+    assert_eq!(h.state(&second).await, PublicState::Cancelled);
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_of_one_lane_changes_no_limit_that_lanes_share() {
     let mut h = Harness::start().await;
     let budget = |name: &str| json!({ "name": name, "dimensions": { "tokens": { "hard": 10 } } });

@@ -150,6 +150,87 @@ async fn a_message_makes_a_flow_and_another_signals_what_waits_for_it() {
     server.stop().await;
 }
 
+const TO_ORDERS: &str = r#"{"order":{"id":77}}"#;
+
+async fn create_signals(admin: &Client) {
+    let signal = json!({ "correlation_id": "/order/id", "tag": "order", "name": "paid" });
+    create(admin, "payments", json!({ "target": { "signal": signal } })).await;
+}
+
+async fn submit_order(admin: &Client) -> String {
+    let order = json!({ "kind": "order", "tags": { "order": "77" } });
+    admin.post("/v1/executions", &order).await.ok()["execution_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_signal_finds_the_open_execution_behind_many_that_have_ended() {
+    let server = Running::start(with_tokens()).await;
+    let (admin, stranger) = (server.client_with(ADMIN), server.client());
+    create_signals(&admin).await;
+    let open = submit_order(&admin).await;
+    for _ in 0..250 {
+        let ended = submit_order(&admin).await;
+        admin.post(&format!("/v1/executions/{ended}/cancel"), &json!({})).await.ok();
+    }
+    let sent = send(&stranger, "/v1/hooks/payments", "p1", now_s(), TO_ORDERS).await.ok();
+    assert_eq!(sent["execution_id"], json!(open));
+    server.stop().await;
+}
+
+/// What is submitted meanwhile is the newest for a moment: each copy of the message could choose another one.
+#[tokio::test]
+async fn copies_of_a_message_that_come_at_once_signal_one_execution() {
+    const MESSAGES: usize = 8;
+    let server = Running::start(with_tokens()).await;
+    let (admin, stranger) = (server.client_with(ADMIN), server.client());
+    create_signals(&admin).await;
+    submit_order(&admin).await;
+    for message in 0..MESSAGES {
+        let id = format!("p{message}");
+        let copies = (0..6).map(|_| send(&stranger, "/v1/hooks/payments", &id, now_s(), TO_ORDERS));
+        let submissions = (0..6).map(|_| submit_order(&admin));
+        let (receipts, _) = futures_util::future::join(
+            futures_util::future::join_all(copies),
+            futures_util::future::join_all(submissions),
+        )
+        .await;
+        let receipts: Vec<Value> = receipts.into_iter().map(Answer::ok).collect();
+        assert!(receipts.iter().all(|receipt| receipt["execution_id"] == receipts[0]["execution_id"]), "{receipts:?}");
+        let had_their_effect = receipts.iter().filter(|receipt| receipt["duplicate"] == false).count();
+        assert_eq!(had_their_effect, 1, "{receipts:?}");
+    }
+    let events = admin.get("/v1/events?limit=1000").await.ok();
+    let accepted = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["event"]["event_type"] == "signal_accepted")
+        .count();
+    assert_eq!(accepted, MESSAGES);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_is_for_the_next_execution_when_the_one_it_was_for_has_ended() {
+    let server = Running::start(with_tokens()).await;
+    let (admin, stranger) = (server.client_with(ADMIN), server.client());
+    create_signals(&admin).await;
+    let (older, newer) = (submit_order(&admin).await, submit_order(&admin).await);
+    // Two waitpoints, so that the signal is refused: nobody knows which of them it is for.
+    let claimed = admin.post("/v1/workers/w/claim", &json!({ "lanes": ["default"], "max_tasks": 2 })).await.ok();
+    let tasks = claimed["tasks"].as_array().unwrap();
+    let fence = &tasks.iter().find(|task| task["execution_id"] == json!(newer)).unwrap()["fence"];
+    for _ in 0..2 {
+        admin.post(&format!("/v1/executions/{newer}/waitpoints"), &json!({ "fence": fence })).await.ok();
+    }
+    let refused = send(&stranger, "/v1/hooks/payments", "p1", now_s(), TO_ORDERS).await;
+    assert_eq!((refused.status, refused.code().as_str()), (400, "invalid"));
+    admin.post(&format!("/v1/executions/{newer}/cancel"), &json!({})).await.ok();
+    let sent = send(&stranger, "/v1/hooks/payments", "p1", now_s(), TO_ORDERS).await.ok();
+    assert_eq!((&sent["execution_id"], &sent["duplicate"]), (&json!(older), &json!(false)));
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn administrators_define_hooks_and_readers_see_no_secrets() {
     let server = Running::start(with_tokens()).await;
