@@ -255,7 +255,10 @@ impl Execution {
     pub fn check_journal_copied(&self) -> Result<()> {
         let Some(fork) = self.fork().filter(|fork| !fork.done) else { return Ok(()) };
         let detail = if self.is_terminal() {
-            format!("it ended before its journal was copied from {}; replay it as a whole, or fork its origin", fork.origin)
+            format!(
+                "it ended before its journal was copied from {}; replay it as a whole, or fork its origin",
+                fork.origin
+            )
         } else {
             format!("its journal is still being copied from {}; repeat the call when it is complete", fork.origin)
         };

@@ -2,8 +2,8 @@
 
 use ff_core::op::ReasonCode;
 use ff_core::op::{
-    CancelExecution, Complete, ContinueAsNew, CreateExecution, ExplainExecution, ForkExecution, GetExecution, ListForks,
-    ListSteps, Park, RecordSteps, ReplayExecution,
+    CancelExecution, Complete, ContinueAsNew, CreateExecution, ExplainExecution, ForkExecution, GetExecution,
+    ListForks, ListSteps, Park, RecordSteps, ReplayExecution,
 };
 use ff_core::{Code, ExecutionId, Key, PublicState, limits};
 use ff_store::{Answer, Batch, LogStart, Query, Store, Trim};
@@ -127,7 +127,8 @@ async fn a_fork_has_all_entries_although_its_origin_begins_anew_while_it_is_copi
     let task = h.claim().await.unwrap();
     let own: Vec<Value> = (0..50).map(|step| entry(&format!("t{step}"), "completed")).collect();
     h.must::<RecordSteps>(entries(&task, 201, &own)).await;
-    let fork = h.must::<ForkExecution>(json!({ "execution_id": id, "before_step": { "name": "t40" } })).await.execution_id;
+    let fork =
+        h.must::<ForkExecution>(json!({ "execution_id": id, "before_step": { "name": "t40" } })).await.execution_id;
     let mut task = task;
     for _ in 0..3 {
         h.must::<ContinueAsNew>(json!({ "execution_id": id, "fence": task.fence })).await;

@@ -204,7 +204,7 @@ async fn a_submitter_replaces_only_what_it_submitted() {
     h.caller = submitter("one");
     let second = h.submit(debounced.clone()).await;
     assert_eq!(h.state(&first).await, PublicState::Cancelled);
-    // Whoever may cancel anything may replace anything.
+    // A caller that may cancel anything may replace anything.
     h.caller = Caller::system();
     h.submit(debounced).await;
     assert_eq!(h.state(&second).await, PublicState::Cancelled);
