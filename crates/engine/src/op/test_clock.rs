@@ -157,7 +157,7 @@ impl Services {
         clock.show(now);
         self.transactor.due().wake();
         // Until when a gate is closed was put onto the process's clock, which has not moved.
-        self.scheduler.ready().open_all_gates();
+        self.scheduler.ready().open_all_gates(self.transactor.env().now_ms());
         self.scheduler.wake_gates();
     }
 

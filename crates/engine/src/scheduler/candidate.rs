@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use ff_core::event::Effects;
 use ff_core::execution::{Claim, ClaimedSlot, Execution};
 use ff_core::flow::Flow;
+use ff_core::lease::ClaimKind;
 use ff_core::{Code, Document, Error, Indexed, Key, LeaseId, Result, SlotId, limits};
 use ff_store::{Conflict, ConflictReason, StoreError, Version};
 
@@ -22,9 +23,10 @@ pub(super) const UNREADABLE_MS: i64 = 1_000;
 const ASIDE_MS: i64 = 1_000;
 /// A claim must be applied this long before its slot counts as an orphan.
 const SLOT_MARGIN_MS: i64 = 1_000;
-/// How many conflicts with a changing flow a claim meets before its candidate goes back to the queue. Other callers may
-/// grow the flow all the while; those of this process take turns with the claim.
-const FLOW_TRIES_MAX: usize = 8;
+/// How many conflicts with a changing flow, or with changes of a candidate that goes on to wait, a claim meets before the
+/// candidate goes back to the queue. Other callers may grow the flow all the while; those of this process take turns with
+/// the claim.
+const TRIES_MAX: usize = 8;
 
 /// The outcome of a try to claim a candidate.
 pub(super) enum TryOutcome {
@@ -103,12 +105,13 @@ impl Scheduler {
             Admission::Refused(refusal) => return Box::pin(self.park_refused(ask, execution, refusal)).await,
             Admission::Unreadable => {
                 self.transactor.metrics().refused("unreadable");
-                let until = self.transactor.env().now_ms() + UNREADABLE_MS;
-                self.ready().close_gate(&execution.namespace, &execution.gate(), until);
+                let now = self.transactor.env().now_ms();
+                self.ready().close_gate(&execution.namespace, &execution.gate(), now + UNREADABLE_MS, now);
                 return Ok(TryOutcome::Lost);
             }
         };
-        for attempt in 0..FLOW_TRIES_MAX {
+        let mut newer = None;
+        for attempt in 0..TRIES_MAX {
             // The first try is the usual one. After that, the claim waits for its turn at the flow.
             let _turn = match &execution.flow {
                 Some(flow) if attempt > 0 => {
@@ -133,11 +136,15 @@ impl Scheduler {
                     }
                 },
             };
+            let candidate = newer.as_ref().unwrap_or(candidate);
             let claim = TakeCandidate { scheduler: self, ask, candidate, lease_id, slot, asked_at, flow };
             match self.take_candidate(&claim).await {
                 Ok(Ok(taken)) => return Ok(TryOutcome::Taken(taken)),
                 Ok(Err(Some(conflict))) if claim.meets_flow(&conflict) => {}
-                Ok(Err(_)) => break,
+                Ok(Err(_)) => match Box::pin(self.counted_and_waiting(candidate)).await {
+                    Some(found) => newer = Some(found),
+                    None => break,
+                },
                 Err(error) if StoreError::may_be_applied(&error) => return Ok(TryOutcome::Doubtful(error)),
                 Err(error) => {
                     Box::pin(self.release_unused_slot(execution, slot)).await;
@@ -147,6 +154,29 @@ impl Scheduler {
         }
         Box::pin(self.release_unused_slot(execution, slot)).await;
         Ok(TryOutcome::Lost)
+    }
+
+    /// The candidate as it is now, if it was changed and waits as before, and its quota has counted its start: that start
+    /// is lost to others for as long as this execution does not begin, and the gate may be closed to it by now.
+    async fn counted_and_waiting(&self, candidate: &Candidate) -> Option<Candidate> {
+        let before = &candidate.execution;
+        if before.quota.is_none() || before.claim_kind() == ClaimKind::Resumed {
+            return None;
+        }
+        let partition = candidate.queue.partition;
+        // Without an answer the start is counted again when the execution is found the next time.
+        let found = self.transactor.store().documents(partition, vec![before.key()]).await.ok()?.pop().flatten()?;
+        let execution = self.transactor.readable::<Execution>(&found)?;
+        let waits = execution.is_eligible()
+            && execution.queue() == candidate.queue.index
+            && execution.next_attempt_index() == before.next_attempt_index();
+        let (version, fence, queue) = (found.version, found.fence, candidate.queue.clone());
+        (waits && version != candidate.version).then(|| Candidate {
+            execution: Arc::new(execution),
+            version,
+            fence,
+            queue,
+        })
     }
 
     /// Sends the commit that takes a candidate. If nothing was taken, a conflict may say why.

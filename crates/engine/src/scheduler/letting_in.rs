@@ -269,7 +269,8 @@ impl Scheduler {
         }
         let looked = self.let_in(name, &view.places, count, now_ms + RECHECK_GATE_MS).await;
         // Executions queued behind the gate may have a lower priority than parked ones, which are back in their queues now.
-        self.ready().open_gates(&name.0, &name.1, usize::try_from(room).unwrap_or(usize::MAX));
+        let count = usize::try_from(room).unwrap_or(usize::MAX);
+        self.ready().open_gates(&name.0, &name.1, count, self.transactor.env().now_ms());
         match self.take_off_list(name, gate, &view, &looked).await {
             Ok(true) => None,
             Ok(false) if looked.silent.is_empty() || looked.is_left => {

@@ -305,8 +305,9 @@ impl Scheduler {
 
     /// Closes a gate until an instant of the store.
     pub(crate) fn close_gate(&self, namespace: &str, gate: &str, until: i64) {
-        let local = self.transactor.env().now_ms() + (until - self.transactor.now()).max(0);
-        self.ready().close_gate(namespace, gate, local);
+        let now = self.transactor.env().now_ms();
+        let local = now + (until - self.transactor.now()).max(0);
+        self.ready().close_gate(namespace, gate, local, now);
     }
 }
 

@@ -109,7 +109,7 @@ impl Scheduler {
     pub(crate) fn gate_opened(&self, index: &IndexName) {
         if let Some((namespace, gate)) = gate_of(index) {
             // The hint does not say how many the gate admits, so one is tried first.
-            self.ready().open_gates(namespace, gate, 1);
+            self.ready().open_gates(namespace, gate, 1, self.transactor.env().now_ms());
         }
     }
 

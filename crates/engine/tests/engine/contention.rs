@@ -1,7 +1,7 @@
 //! Room that a claim or a call holds while it is on its way: no other may take it for room that is used.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ff_core::index::kind;
@@ -347,4 +347,47 @@ async fn amounts_that_nobody_confirms_count_after_a_while() {
         "a repeat finds them"
     );
     h.finish().await;
+}
+
+/// A start that one server counts is not lost when the other has changed the execution since it was read, and what the
+/// other took behind a closed gate is not counted again.
+#[tokio::test(start_paused = true)]
+async fn two_servers_start_as_many_in_each_window_as_the_quota_lets_in() {
+    const WINDOW_MS: i64 = 4_000;
+    const WINDOWS: usize = 4;
+    const STARTS: usize = 6;
+    for seed in 0..8 {
+        let (h, trouble) = Harness::with_trouble(Options::default()).await;
+        let other = h.second().await;
+        h.must::<CreateQuota>(json!({ "name": "q", "window_seconds": 4, "max_requests": STARTS })).await;
+        let begun = h.engine.now();
+        for _ in 0..WINDOWS * STARTS {
+            h.submit(json!({ "quota_policy_id": "q" })).await;
+        }
+        let calls = AtomicUsize::new(seed * 7919);
+        trouble.begin(move |_| {
+            let number = calls.fetch_add(1, Ordering::SeqCst) as u64;
+            let ms = (number.wrapping_mul(2_654_435_761) >> 7) % 9;
+            Plan { before: Some(Box::pin(tokio::time::sleep(Duration::from_millis(ms)))), ..Plan::default() }
+        });
+        let starts = Mutex::new(Vec::new());
+        let count = || starts.lock().expect("nobody panicked").len();
+        let work = async |server: &Harness, worker: &str| {
+            while count() < WINDOWS * STARTS {
+                let ask = json!({ "instance_id": worker, "lanes": ["default"], "max_tasks": 3, "wait_ms": 700 });
+                for task in server.must::<Claim>(ask).await.tasks {
+                    starts.lock().expect("nobody panicked").push(server.engine.now() - begun);
+                    complete(server, &task).await;
+                }
+            }
+        };
+        tokio::join!(work(&h, "a"), work(&h, "b"), work(&other, "c"), work(&other, "d"));
+        trouble.end();
+        let windows: Vec<i64> =
+            starts.into_inner().expect("nobody panicked").chunks(STARTS).map(|all| all[STARTS - 1]).collect();
+        let ends: Vec<i64> = windows.iter().map(|last| last / WINDOW_MS).collect();
+        assert_eq!(ends, [0, 1, 2, 3], "{seed}: {windows:?}");
+        other.engine.close().await;
+        h.finish().await;
+    }
 }

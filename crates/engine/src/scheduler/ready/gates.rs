@@ -18,6 +18,7 @@ pub(super) type GateName = (String, String);
 enum State {
     Closed {
         until: i64,
+        since: i64,
     },
     /// How many candidates may be tried at once, how many are, and how many were admitted since the gate opened.
     Trying {
@@ -116,7 +117,15 @@ impl Gates {
     /// When a closed gate opens by itself.
     pub(super) fn closed_until(&self, name: &GateName) -> Option<i64> {
         match self.states.get(name) {
-            Some(State::Closed { until }) => Some(*until),
+            Some(State::Closed { until, .. }) => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// Since when a closed gate has been closed.
+    pub(super) fn closed_since(&self, name: &GateName) -> Option<i64> {
+        match self.states.get(name) {
+            Some(State::Closed { since, .. }) => Some(*since),
             _ => None,
         }
     }
@@ -128,9 +137,11 @@ impl Gates {
     }
 
     /// Closes a gate that refused. Returns whether it was not closed before.
-    pub(super) fn close(&mut self, name: &GateName, until: i64) -> bool {
+    pub(super) fn close(&mut self, name: &GateName, until: i64, now: i64) -> bool {
         self.index(name);
-        !matches!(self.states.insert(name.clone(), State::Closed { until }), Some(State::Closed { .. }))
+        let closed = self.closed_since(name);
+        self.states.insert(name.clone(), State::Closed { until, since: closed.unwrap_or(now) });
+        closed.is_none()
     }
 
     /// Opens a gate that may admit so many.
@@ -145,15 +156,6 @@ impl Gates {
             Some(state) => *state = State::Trying { allowed: count.max(1), trying: 0, admitted: 0 },
             None => {}
         }
-    }
-
-    /// Opens a gate whose time has come; a later closing has a time of its own.
-    pub(super) fn open_if_due(&mut self, name: &GateName, now: i64) -> bool {
-        let due = matches!(self.states.get(name), Some(State::Closed { until }) if *until <= now);
-        if due {
-            self.open(name, 1);
-        }
-        due
     }
 
     /// Notes that a candidate behind this gate is about to be tried. Returns whether the gate admits no other now.
@@ -245,13 +247,16 @@ mod tests {
     fn an_opened_gate_is_tried_by_one_and_then_by_as_many_as_it_admitted() {
         let mut gates = Gates::default();
         let name = ("n".to_owned(), "q:a".to_owned());
-        assert!(gates.admits("n", "q:a") && gates.close(&name, 10) && !gates.admits("n", "q:a"));
-        assert!(!gates.open_if_due(&name, 9) && gates.open_if_due(&name, 10));
+        assert!(gates.admits("n", "q:a") && gates.close(&name, 10, 0) && !gates.admits("n", "q:a"));
+        assert!(
+            !gates.close(&name, 12, 5) && gates.closed_since(&name) == Some(0) && gates.closed_until(&name) == Some(12)
+        );
+        gates.open(&name, 1);
         assert!(gates.begin_try(&name) && !gates.admits("n", "q:a"), "one at a time");
         gates.end_try(&name, true);
         assert!(gates.begin_try(&name) && gates.end_try(&name, true));
         assert!(!gates.begin_try(&name) && gates.begin_try(&name), "two at a time");
-        assert!(gates.close(&name, 20) && !gates.admits("n", "q:a"));
+        assert!(gates.close(&name, 20, 0) && !gates.admits("n", "q:a"));
         gates.open(&name, OPEN_AFTER);
         assert!(gates.admits("n", "q:a") && gates.states.is_empty() && gates.parts.is_empty());
     }

@@ -8,6 +8,10 @@ use tokio::sync::Notify;
 use super::gates::GateName;
 use super::{QueueId, Ready};
 
+/// What was known behind a gate that was closed for this long is read anew when it opens: other servers may have taken it
+/// since, and its quota would count a start of what has ended.
+const STALE_MS: i64 = 250;
+
 /// Something that becomes possible because time passes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Opening {
@@ -28,11 +32,11 @@ pub(super) enum Opening {
 
 impl Ready {
     /// Closes a gate that refused: nothing behind it is tried until this instant, or until it is opened.
-    pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64) {
+    pub(crate) fn close_gate(&mut self, namespace: &str, gate: &str, until: i64, now: i64) {
         let name = (namespace.to_owned(), gate.to_owned());
         self.forget_opening(&name);
         self.open_at(until, Opening::Gate(name.clone()));
-        if self.gates.close(&name, until) {
+        if self.gates.close(&name, until, now) {
             self.relist_gate(&name);
         }
     }
@@ -56,31 +60,40 @@ impl Ready {
     }
 
     /// A budget or quota admits so many: the gates that name it are opened for that many.
-    pub(crate) fn open_gates(&mut self, namespace: &str, part: &str, count: usize) {
+    pub(crate) fn open_gates(&mut self, namespace: &str, part: &str, count: usize, now: i64) {
         for gate in self.gates.with_part(namespace, part) {
-            self.forget_opening(&gate);
-            self.gates.open(&gate, count);
-            self.relist_gate(&gate);
-            self.wake_for_gate(&gate);
+            self.open_gate(&gate, count, now);
         }
+    }
+
+    fn open_gate(&mut self, gate: &GateName, count: usize, now: i64) {
+        self.forget_opening(gate);
+        if self.gates.closed_since(gate).is_some_and(|since| now - since >= STALE_MS) {
+            for id in self.gates.queues(gate) {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    self.buffered -= queue.drop_buffer();
+                }
+            }
+        }
+        self.gates.open(gate, count);
+        self.relist_gate(gate);
+        self.wake_for_gate(gate);
     }
 
     /// A budget or quota admits again: the gates that name it open by this instant.
     pub(crate) fn open_gates_at(&mut self, namespace: &str, part: &str, at: i64) {
         for gate in self.gates.with_part(namespace, part) {
             if self.gates.closed_until(&gate).is_some_and(|until| until > at) {
-                self.close_gate(namespace, &gate.1, at);
+                // It has been closed since before.
+                self.close_gate(namespace, &gate.1, at, at);
             }
         }
     }
 
     /// Every closed gate may admit one candidate: time has moved, and it is not known which of them still refuse.
-    pub(crate) fn open_all_gates(&mut self) {
+    pub(crate) fn open_all_gates(&mut self, now: i64) {
         for gate in self.gates.closed() {
-            self.forget_opening(&gate);
-            self.gates.open(&gate, 1);
-            self.relist_gate(&gate);
-            self.wake_for_gate(&gate);
+            self.open_gate(&gate, 1, now);
         }
     }
 
@@ -110,9 +123,9 @@ impl Ready {
             self.openings.pop_first();
             match opening {
                 Opening::Gate(gate) => {
-                    if self.gates.open_if_due(&gate, now) {
-                        self.relist_gate(&gate);
-                        self.wake_for_gate(&gate);
+                    // A later closing has a time of its own.
+                    if self.gates.closed_until(&gate).is_some_and(|until| until <= now) {
+                        self.open_gate(&gate, 1, now);
                     }
                 }
                 Opening::Queue(id) => {
