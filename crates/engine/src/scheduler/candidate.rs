@@ -169,6 +169,7 @@ impl Scheduler {
         let execution = self.transactor.readable::<Execution>(&found)?;
         let waits = execution.is_eligible()
             && execution.queue() == candidate.queue.index
+            && execution.queue_score() == before.queue_score()
             && execution.next_attempt_index() == before.next_attempt_index();
         let (version, fence, queue) = (found.version, found.fence, candidate.queue.clone());
         (waits && version != candidate.version).then(|| Candidate {
