@@ -13,17 +13,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from pydantic_core import to_json
+
 from . import wire
 from ._batches import Gatherer, settle
-from .errors import Parked, Refused, TaskError
+from .errors import Parked, Refused, TaskError, is_final
 
 if TYPE_CHECKING:
     from ._run import Run
 
 T = TypeVar("T")
 
-#: Entries in one call, and records in one page.
+#: Entries in one call, and their bytes, of which the server takes 16 MiB; and records in one page.
 RECORD_MAX = 100
+RECORD_MAX_BYTES = 8 * 1024 * 1024
 PAGE_MAX = 1_000
 #: Entries that one ending names.
 NAMED_MAX = 100
@@ -193,16 +196,22 @@ class Journal:
             return await self._records.put(entry)
 
     async def _send(self, entries: list[dict[str, Any]]) -> list[int | BaseException]:
-        first = self.next_number
+        first, many = self.next_number, len(entries)
         try:
+            if many > 1 and len(to_json(entries)) > RECORD_MAX_BYTES:
+                raise ValueError("too large for one call")
             answer = await self._run.call(wire.record_steps, first_number=first, entries=entries)
         except Exception as failure:
-            return [self._of_record(failure)] * len(entries)
+            error = self._of_record(failure)
+            if many == 1 or isinstance(error, Parked) or not is_final(failure):
+                return [error] * many
+            # None of them is stored. In smaller calls only the entries that cannot be stored are refused.
+            return [*await self._send(entries[: many // 2]), *await self._send(entries[many // 2 :])]
         self.next_number = answer.next_number
         if answer.loop_detected:
             # The policy `no_progress` ended the run, or asks a person about it: the task was let go.
             self._run.unwind()
-        return list(range(first, first + len(entries)))
+        return list(range(first, first + many))
 
     def _of_record(self, error: Exception) -> BaseException:
         """An entry could not be recorded."""

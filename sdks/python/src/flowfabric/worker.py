@@ -74,10 +74,9 @@ class Worker:
         }
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"instance_id": self.instance_id, "nonce": mint()}
-        said = {"worker_id": name, "capacity": concurrency + prefetch, "version": version}
-        #: What agents are told about its kinds, from `tool`.
-        described = {"tools": [dict(tool) for tool in tools]}
-        self._registration = {**self._asks, **own, **said, **described}
+        #: The tools are what agents are told about its kinds, from `tool`.
+        said = {"worker_id": name, "version": version, "tools": [dict(tool) for tool in tools]}
+        self._registration = {**self._asks, **own, **said, "capacity": concurrency + prefetch}
         #: Tasks whose functions run, or whose ends are on their way.
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._working = 0
