@@ -538,3 +538,37 @@ def test_an_entry_that_is_refused_fails_its_own_step_only(name: str, key: str, s
 
     run(test())
     assert paid == {"0": 1, "1": 1, "2": 1, "bad": 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "recorded"),
+    [("é" * 3_000, "é" * 2_048), ("a\0b", "ab"), ("\ud83d!", "\\ud83d!")],
+    ids=["long", "nul", "half a pair"],
+)
+def test_a_step_fails_with_its_own_category_whatever_its_failure_says(
+    reason: str, recorded: str, server: Server
+) -> None:
+    caught: list[tuple[str, str]] = []
+
+    @ff.task("wordy", retries=3, never_retry=["final"])
+    async def wordy(ctx: ff.Context) -> None:
+        def fail() -> None:
+            raise ff.TaskError(reason, category="final")
+
+        try:
+            await ctx.step("fail", fail)
+        except ff.StepFailed as failed:
+            caught.append((failed.category, failed.reason))
+            raise
+
+    async def test() -> None:
+        async with bench(server, wordy) as its:
+            execution = await its.submit(wordy)
+            failure = (await execution.wait(10)).last_failure
+            assert failure
+            assert (failure.category, failure.reason) == ("final", recorded)
+            entries = [(step.state, step.category, step.message) async for step in execution.steps()]
+            assert entries == [("failed", "final", recorded)]
+
+    run(test())
+    assert caught == [("final", recorded)]

@@ -183,13 +183,9 @@ class Repeats:
 
     def pause(self, error: FlowFabricError) -> float:
         """Seconds to wait before the next try; an error that is final is raised."""
-        least = 0.0
-        if isinstance(error, Refused):
-            if not error.may_pass:
-                raise error
-            least = error.retry_after_ms / 1000
-        elif not isinstance(error, Unreachable):
+        if not (error.may_pass if isinstance(error, Refused) else isinstance(error, Unreachable)):
             raise error
+        least = error.retry_after_ms / 1000 if isinstance(error, Refused) else 0.0
         backoff = min(self._policy.initial_backoff * 2.0 ** min(self._repeats, 16), self._policy.max_backoff)
         # Calls that failed together do not come back together.
         pause = max(backoff * random.uniform(0.5, 1.0), least)

@@ -185,8 +185,7 @@ class Journal:
             self._complete = page.next_after is None or page.generation != self._run.task.generation
 
     def _note(self, entries: list[wire.StepView]) -> None:
-        for entry in entries:
-            self._entries[Identity.of(entry)] = entry
+        self._entries.update((Identity.of(entry), entry) for entry in entries)
 
     async def record(self, entry: dict[str, Any]) -> int:
         """Stores an entry and answers with its number. Entries of branches that wait together share a call, and an

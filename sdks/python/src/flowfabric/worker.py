@@ -66,12 +66,8 @@ class Worker:
             # Executions with the policy `pin_build` are run to their end by the build that started them.
             capabilities = [*capabilities, f"build:{build_id}"]
         #: A part of claims, too: work of another kind is never handed out to this worker.
-        self._asks: dict[str, Any] = {
-            "lanes": list(lanes),
-            "capabilities": list(capabilities),
-            "kinds": sorted(self.tasks),
-            "lease_ttl_ms": milliseconds(lease_ttl),
-        }
+        asks = {"lanes": list(lanes), "capabilities": list(capabilities), "kinds": sorted(self.tasks)}
+        self._asks: dict[str, Any] = {**asks, "lease_ttl_ms": milliseconds(lease_ttl)}
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"instance_id": self.instance_id, "nonce": mint()}
         #: The tools are what agents are told about its kinds, from `tool`.
