@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import random
+import re
 import ssl
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -33,6 +35,8 @@ log = logging.getLogger("flowfabric")
 CONNECT_TIMEOUT_S = 10.0
 #: The server pings every 15 seconds; one that misses three of them is gone.
 SILENCE_MAX_S = 50.0
+#: Text has further ends of lines, which mean nothing in a stream of events.
+LINE_END = re.compile(rb"\r\n|\n|\r")
 #: Where the environment says what a client is not told.
 VARIABLES = {"url": "FF_SERVER", "token": "FF_TOKEN", "namespace": "FF_NAMESPACE", "ca_file": "FF_CA_FILE"}
 #: Calls whose caller mints ids that name a partition.
@@ -279,12 +283,10 @@ class Following:
     after: str
     paused: bool = False
     ended: bool = False
-    _kind: str = ""
-    _data: str = "{}"
 
     def request(self) -> dict[str, Any]:
         """The arguments of httpx's `stream` for a new connection."""
-        self._kind = ""
+        self._kind, self._data, self._rest, self._after_return = "", "{}", b"", False
         resume = {"last-event-id": self.after} if self.after != "0-0" else {}
         return {
             "url": f"/v1/executions/{self.execution_id}/stream",
@@ -292,9 +294,16 @@ class Following:
             "timeout": httpx.Timeout(SILENCE_MAX_S, connect=CONNECT_TIMEOUT_S, pool=None),
         }
 
-    def read(self, line: str) -> StreamEvent | None:
-        """The event that ends with this line, unless it was shown before."""
-        field, _, value = line.partition(": ")
+    def read(self, part: bytes) -> Iterator[StreamEvent]:
+        """The events that end in this part of the answer, unless they were shown before."""
+        # An end of two characters may be spread over two parts.
+        part = part.removeprefix(b"\n" if self._after_return else b"")
+        self._after_return = part.endswith(b"\r")
+        *lines, self._rest = LINE_END.split(self._rest + part)
+        return filter(None, map(self._read_line, lines))
+
+    def _read_line(self, line: bytes) -> StreamEvent | None:
+        field, _, value = line.decode(errors="replace").partition(": ")
         if field == "event":
             self._kind, self._data = value, "{}"
         elif field == "data":

@@ -88,10 +88,9 @@ class Journal:
         self._unfinished: set[str] = set()
         self._records: Gatherer[dict[str, Any], int] = Gatherer(self._send, RECORD_MAX)
         self._reading = asyncio.Lock()
-        self._busy = 0
         self._waits: dict[Identity, Wait] = {}
-        #: Grows with everything that a branch does.
-        self._activity = 0
+        #: What runs that a park would interrupt; and a number that grows with everything that a branch does.
+        self._busy = self._activity = 0
         self._check: asyncio.Handle | None = None
         self._parking: asyncio.Task[None] | None = None
         self.closed = False

@@ -47,10 +47,9 @@ class Run:
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
         self._counts: Counter[str] = Counter()
-        self._restart = False
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
-        self.closed = False
+        self._restart = self.closed = False
 
     # For the journal, the stream and the context
 

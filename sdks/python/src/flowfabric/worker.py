@@ -55,8 +55,7 @@ class Worker:
         if concurrency < 1 or prefetch < 0:
             raise ValueError("concurrency must be at least 1, and prefetch at least 0")
         self.settings = client.settings if isinstance(client, Client | AsyncClient) else Settings.found(client, {})
-        self.concurrency = concurrency
-        self._prefetch = prefetch
+        self.concurrency, self._prefetch = concurrency, prefetch
         # Names have at most 64 bytes, and a UUID takes 36 of them.
         self.instance_id = instance_id or f"{name.encode('ascii', 'ignore').decode()[:27]}-{mint()}"
         self._lease_ttl_s = milliseconds(lease_ttl) / 1000
