@@ -150,7 +150,7 @@ class Worker:
     async def _claim(self) -> None:
         while True:
             self._freed.clear()
-            await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room else self._freed.wait())
+            await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room() else self._freed.wait())
 
     def _in_hand(self) -> int:
         return len(self._runs) + len(self._waiting)
