@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +20,7 @@ from flowfabric._batches import Exchange
 from flowfabric.testing import Server
 
 from .proxy import Proxy, proxy
-from .support import run, until
+from .support import run, until, until_state
 
 RETRY = ff.RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
 
@@ -70,13 +72,13 @@ def test_a_busy_worker_asks_for_no_more_than_it_has_room_for(server: Server, cap
 
     @ff.task("uneven", retries=0)
     async def uneven(ctx: ff.Context, place: int) -> None:
-        await asyncio.sleep(place % 7 / 200)
+        await asyncio.sleep(place % 7 / 400)
 
     async def test() -> None:
         with proxy(server.url) as its:
             async with server.async_client() as client:
                 lane = f"lane-{uuid4().hex[:12]}"
-                executions = await client.submit_all(ff.submission(uneven, place, lane=lane) for place in range(300))
+                executions = await client.submit_all(ff.submission(uneven, place, lane=lane) for place in range(200))
                 worker = ff.Worker([uneven], ff.AsyncClient(its.url), lanes=[lane], concurrency=5)
                 async with worker.running():
                     for one in executions:
@@ -84,7 +86,7 @@ def test_a_busy_worker_asks_for_no_more_than_it_has_room_for(server: Server, cap
                         await one.result(30)
             claims = [body["claim"] for name, body in its.bodies if name == "exchange" and not body.get("end")]
             # Each ending asks for the task that takes its place.
-            assert len(claims) <= 30
+            assert len(claims) <= 20
 
     run(test())
     assert "a claim failed" not in caplog.text
@@ -235,6 +237,56 @@ def test_prefetch_is_bounded_and_handed_back_at_once(server: Server) -> None:
                     assert isinstance(one, ff.AsyncExecution)
                     assert await one.result(20) == "done"
             assert Counter(started) == {one.id: 1 for one in executions}  # type: ignore[union-attr]
+
+    run(test())
+
+
+def test_tasks_that_are_on_their_way_to_a_worker_that_stops_are_handed_back(server: Server) -> None:
+    count = counting("on-its-way", Counter())
+    stopped = threading.Event()
+
+    def hold(name: str, body: dict[str, Any]) -> None:
+        if name == "exchange" and not body["claim"].get("retry"):
+            stopped.wait(20)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.hold = hold
+            async with server.async_client() as client:
+                try:
+                    async with behind(its, count, claim_wait=20.0) as (worker, lane):
+                        execution = await client.submit(count, lane=lane)
+                        await until_state(execution, "active")
+                        began = time.monotonic()
+                        worker.stop()
+                        # Its lease would last for half a minute.
+                        await until_state(execution, "waiting")
+                    assert time.monotonic() - began < 10
+                finally:
+                    stopped.set()
+                async with ff.Worker([count], client, lanes=[lane]).running():
+                    assert await execution.result(10) == 1
+                view = await execution.get()
+                assert (view.attempt, view.reclaim_count) == (0, 0)
+
+    run(test())
+
+
+def test_a_worker_stops_although_its_server_is_away(server: Server) -> None:
+    count = counting("away", Counter())
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with behind(its, count, claim_wait=20.0) as (worker, _):
+
+                async def claims() -> bool | None:
+                    return True if its.calls["exchange"] else None
+
+                await until(claims)
+                its.fate = lambda name, _: "lose" if name == "exchange" else None
+                began = time.monotonic()
+                worker.stop()
+        assert time.monotonic() - began < 10
 
     run(test())
 

@@ -4,6 +4,7 @@ and a worker's claims and endings."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ CLAIM_MAX = 256
 LEAVING_TURNS = 5
 #: The pause after a claim that failed, on top of the client's own repeats.
 CLAIM_PAUSE_S = 1.0
+#: How long a worker that stops asks what its last claim has brought.
+LAST_CLAIM_S = 2.0
 
 #: How a task is to end: the call, and what it says.
 Ending: TypeAlias = tuple[wire.Operation[..., Any], dict[str, Any]]
@@ -198,12 +201,19 @@ class Exchange:
 
     async def _exchange(self, endings: list[dict[str, Any]], wait_ms: int) -> wire.ExchangeOutcome:
         asked = self.room(len(endings))
-        beyond = max(0, asked - len(endings))
-        self._asked += beyond
+        self._asked += (beyond := max(0, asked - len(endings)))
         claim = {**self.asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
         client = self.holder_client if endings else self.client
         try:
             answer = await client.call(wire.exchange, instance_id=self.instance_id, end=endings, claim=claim)
+        except asyncio.CancelledError:
+            # The worker stops. Tasks may be on their way: the same claim brings them, so that they are handed back.
+            again = claim and {**claim, "wait_ms": 0, "retry": True}
+            with contextlib.suppress(Exception):
+                call = self.client.call(wire.exchange, instance_id=self.instance_id, end=[], claim=again)
+                claimed = (await asyncio.wait_for(call, LAST_CLAIM_S)).claim
+                self.take(claimed.tasks if claimed else [])
+            raise
         finally:
             self._asked -= beyond
         self.take(answer.claim.tasks if answer.claim else [])

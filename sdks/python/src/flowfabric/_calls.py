@@ -95,9 +95,6 @@ class Settings:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"a server's address begins with http:// or https://, not {self.url!r}")
-        verify: bool | ssl.SSLContext = parts.scheme == "https"
-        if verify and self.ca_file:
-            verify = ssl.create_default_context(cafile=self.ca_file)
         authorization = {"authorization": f"Bearer {self.token}"} if self.token else {}
         here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
         if self.token and parts.scheme == "http" and not here:
@@ -107,7 +104,7 @@ class Settings:
             "headers": {"accept": "application/json", **authorization},
             "timeout": httpx.Timeout(self.retry.answer_timeout, pool=None),
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            "verify": verify,
+            "verify": parts.scheme == "https" and (not self.ca_file or ssl.create_default_context(cafile=self.ca_file)),
             "trust_env": not here,
         }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from . import wire
@@ -46,7 +47,7 @@ class Run:
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        self._counts: Counter[str] = Counter()
+        self._counts: defaultdict[str, count[int]] = defaultdict(count)
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
         self._restart = self.closed = False
@@ -80,8 +81,7 @@ class Run:
 
     def count(self, what: str) -> int:
         """How often something was asked for before in this run of the function."""
-        self._counts[what] += 1
-        return self._counts[what] - 1
+        return next(self._counts[what])
 
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""

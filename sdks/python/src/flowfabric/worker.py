@@ -202,8 +202,7 @@ class Worker:
         await asyncio.gather(*(run.hand_back() for run in waiting))
 
     async def _leave(self, client: AsyncClient) -> None:
-        names = {name: self._registration[name] for name in ("instance_id", "nonce")}
         try:
-            await client.call(wire.deregister_worker, **names)
+            await client.call(wire.deregister_worker, instance_id=self.instance_id, nonce=self._registration["nonce"])
         except FlowFabricError as error:
             log.warning("the worker could not deregister: %s", error)
