@@ -6,7 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,6 +23,8 @@ class Proxy:
         self.url = ""
         self.target = url
         self.fate: Callable[[str, dict[str, Any]], Fate] = lambda _, __: None
+        #: Called in the proxy's thread between an answer of the server and its way back.
+        self.hold: Callable[[str, dict[str, Any]], object] = lambda _, __: None
         self.calls: Counter[str] = Counter()
         self.bodies: list[tuple[str, dict[str, Any]]] = []
 
@@ -55,13 +57,16 @@ def proxy(target: str) -> Iterator[Proxy]:
             if fate == "lose":
                 self.close_connection = True
                 return
+            its.hold(name, body)
             self.answer(carried.status_code, carried.content)
 
         def answer(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            # The caller may be gone.
+            with suppress(ConnectionError):
+                self.end_headers()
+                self.wfile.write(content)
 
         do_GET = do_POST = do_PUT = do_DELETE = carry
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +16,7 @@ import pytest
 
 import flowfabric as ff
 from flowfabric import wire
+from flowfabric._calls import Following
 from flowfabric.testing import Server
 
 from .proxy import proxy
@@ -117,6 +120,60 @@ def test_a_call_is_repeated_while_the_server_is_away_and_takes_effect_once(tmp_p
             assert [one.execution_id for one in client.list(kind="k")] == [execution.id]
         finally:
             server.stop()
+
+
+#: Characters that end a line for Python, and none of a stream.
+ODD = "one\u2028two\u2029three\u0085four é"
+SAID = [("ping", {}), ("paused", {"reason": ODD}), ("attempt", {"attempt": 1}), ("end", {"public_state": "failed"})]
+
+
+def written(end: str) -> bytes:
+    """A stream whose lines end so."""
+    events = [["event: " + kind, "id: 1", "data: " + json.dumps(data, ensure_ascii=False), ""] for kind, data in SAID]
+    return "".join(line + end for event in events for line in event).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
+def test_a_line_of_a_stream_ends_where_its_protocol_says(end: str) -> None:
+    text = written(end)
+    for size in (1, 2, 3, 7, len(text)):
+        following = Following("x", "0-0")
+        following.request()
+        parts = [text[place : place + size] for place in range(0, len(text), size)]
+        events = [event for part in parts for event in following.read(part)]
+        assert [(event.kind, event.data) for event in events] == SAID[1:]
+    # The half of a line with which a connection was cut belongs to no line of the next one.
+    following = Following("x", "0-0")
+    for part in (text[:-40], text):
+        following.request()
+        events = list(following.read(part))
+    assert events[-1].kind == "end"
+
+
+def test_both_clients_read_a_stream_with_the_line_ends_of_other_protocols() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(written("\n"))
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    async def test(url: str) -> None:
+        async with ff.AsyncClient(url) as client:
+            assert [(one.kind, one.data) async for one in client.execution("x").tail()] == SAID[1:]
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            with ff.Client(url) as client:
+                assert [(one.kind, one.data) for one in client.execution("x").tail()] == SAID[1:]
+            run(test(url))
+        finally:
+            server.shutdown()
 
 
 def test_a_tail_goes_on_after_its_last_frame_when_the_server_was_restarted(tmp_path: Path) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import flowfabric as ff
+from flowfabric._batches import Exchange
 from flowfabric.testing import Server
 
 from .proxy import Proxy, proxy
-from .support import run, until
+from .support import run, until, until_state
 
 RETRY = ff.RetryPolicy(initial_backoff=0.01, max_backoff=0.05)
 
@@ -61,6 +65,78 @@ def test_endings_and_the_next_tasks_are_one_call(server: Server) -> None:
 
     run(test())
     assert set(done.values()) == {1}
+
+
+def test_a_busy_worker_asks_for_no_more_than_it_has_room_for(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Tasks end while a call with other endings is under way, whose places are for what that call brings."""
+
+    @ff.task("uneven", retries=0)
+    async def uneven(ctx: ff.Context, place: int) -> None:
+        await asyncio.sleep(place % 7 / 400)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with server.async_client() as client:
+                lane = f"lane-{uuid4().hex[:12]}"
+                executions = await client.submit_all(ff.submission(uneven, place, lane=lane) for place in range(200))
+                worker = ff.Worker([uneven], ff.AsyncClient(its.url), lanes=[lane], concurrency=5)
+                async with worker.running():
+                    for one in executions:
+                        assert isinstance(one, ff.AsyncExecution)
+                        await one.result(30)
+            claims = [body["claim"] for name, body in its.bodies if name == "exchange" and not body.get("end")]
+            # Each ending asks for the task that takes its place.
+            assert len(claims) <= 20
+
+    run(test())
+    assert "a claim failed" not in caplog.text
+
+
+class Gated:
+    """A client whose calls are answered when the test says so, with so many new tasks."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.answers: asyncio.Queue[int] = asyncio.Queue()
+
+    def repeating_forever(self) -> Gated:
+        return self
+
+    async def call(self, _: object, *, end: list[Any], claim: dict[str, Any] | None, **__: object) -> Any:
+        self.asked.append(claim["max_tasks"] if claim else 0)
+        tasks = [SimpleNamespace()] * await self.answers.get()
+        ended = [SimpleNamespace(complete="ended") for _ in end]
+        return SimpleNamespace(end=ended, claim=SimpleNamespace(tasks=tasks, problem=None))
+
+
+def test_the_places_that_endings_free_are_for_the_call_that_carries_them() -> None:
+    async def test() -> None:
+        held = 4
+        taken: list[Any] = []
+        client = Gated()
+        exchange = Exchange(client, "one", {}, 4, lambda: held + len(taken), taken.extend)  # type: ignore[arg-type]
+
+        async def asked(calls: int) -> bool | None:
+            return True if len(client.asked) == calls else None
+
+        first = asyncio.create_task(exchange.end(ff.wire.complete, {}))
+        await until(partial(asked, 1))
+        second = asyncio.create_task(exchange.end(ff.wire.complete, {}))
+        assert exchange.room() == 0
+        client.answers.put_nowait(1)
+        await first
+        # The first task has not left the worker, and a new one is there: the call of the second asks for nothing.
+        await until(partial(asked, 2))
+        assert client.asked == [1, 0]
+        held -= 1
+        # Its place is taken. That of the second is not free before its call is answered.
+        assert exchange.room() == 0
+        client.answers.put_nowait(0)
+        await second
+        held -= 1
+        assert exchange.room() == 1
+
+    run(test())
 
 
 def test_an_exchange_whose_answer_is_lost_is_the_same_exchange(server: Server) -> None:
@@ -161,6 +237,56 @@ def test_prefetch_is_bounded_and_handed_back_at_once(server: Server) -> None:
                     assert isinstance(one, ff.AsyncExecution)
                     assert await one.result(20) == "done"
             assert Counter(started) == {one.id: 1 for one in executions}  # type: ignore[union-attr]
+
+    run(test())
+
+
+def test_tasks_that_are_on_their_way_to_a_worker_that_stops_are_handed_back(server: Server) -> None:
+    count = counting("on-its-way", Counter())
+    stopped = threading.Event()
+
+    def hold(name: str, body: dict[str, Any]) -> None:
+        if name == "exchange" and not body["claim"].get("retry"):
+            stopped.wait(20)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.hold = hold
+            async with server.async_client() as client:
+                try:
+                    async with behind(its, count, claim_wait=20.0) as (worker, lane):
+                        execution = await client.submit(count, lane=lane)
+                        await until_state(execution, "active")
+                        began = time.monotonic()
+                        worker.stop()
+                        # Its lease would last for half a minute.
+                        await until_state(execution, "waiting")
+                    assert time.monotonic() - began < 10
+                finally:
+                    stopped.set()
+                async with ff.Worker([count], client, lanes=[lane]).running():
+                    assert await execution.result(10) == 1
+                view = await execution.get()
+                assert (view.attempt, view.reclaim_count) == (0, 0)
+
+    run(test())
+
+
+def test_a_worker_stops_although_its_server_is_away(server: Server) -> None:
+    count = counting("away", Counter())
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with behind(its, count, claim_wait=20.0) as (worker, _):
+
+                async def claims() -> bool | None:
+                    return True if its.calls["exchange"] else None
+
+                await until(claims)
+                its.fate = lambda name, _: "lose" if name == "exchange" else None
+                began = time.monotonic()
+                worker.stop()
+        assert time.monotonic() - began < 10
 
     run(test())
 

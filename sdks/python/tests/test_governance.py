@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
@@ -13,6 +14,7 @@ import flowfabric as ff
 from flowfabric import wire
 from flowfabric.testing import Server
 
+from .proxy import proxy
 from .support import bench, run, until, until_state
 
 START = datetime(2030, 1, 1, tzinfo=timezone.utc)
@@ -252,6 +254,32 @@ def test_many_that_spend_at_once_never_pass_the_limit_together(server: Server) -
 
     run(test())
     assert len(set(won)) == len(won) == 10
+
+
+@pytest.mark.parametrize(("asked", "said"), [(1e300, 86_400_000), (-1, 0), (math.nan, None)])
+def test_a_provider_is_asked_to_be_left_alone_for_a_wait_that_the_server_takes(
+    asked: float, said: int | None, server: Server
+) -> None:
+    name = unique("api")
+
+    async def ask() -> ff.Spent[None]:
+        raise ff.Throttled("too many requests", retry_after=asked)
+
+    @ff.task("impatient", retries=0)
+    async def impatient(ctx: ff.Context) -> None:
+        await ctx.acquire(name, "ask", ask)
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.fate = lambda called, _: 404 if called == "throttle" else None
+            async with server.async_client() as client, ff.AsyncClient(its.url) as through:
+                await client.call(wire.create_provider, name=name, max_requests=10)
+                execution = await client.submit(impatient, lane=name)
+                async with ff.Worker([impatient], through, lanes=[name]).running():
+                    assert (await execution.wait(20)).public_state == "failed"
+            assert [body.get("retry_after_ms") for called, body in its.bodies if called == "throttle"] == [said]
+
+    run(test())
 
 
 def test_a_call_to_a_provider_counts_what_it_really_cost_and_heeds_a_429(server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 import flowfabric as ff
 from flowfabric.testing import Server
 
+from .proxy import proxy
 from .support import bench, run, steps_of, until, until_state
 
 
@@ -479,3 +481,94 @@ def test_a_fork_goes_on_before_a_step_and_a_diff_shows_what_it_did_otherwise(ser
             assert await its.client.execution(again.id).result(20) == "one plan by large"
 
     run(test())
+
+
+def test_results_that_are_too_large_together_are_recorded_in_several_calls(server: Server) -> None:
+    @ff.task("bulky", retries=0)
+    async def bulky(ctx: ff.Context) -> int:
+        steps = (ctx.step("page", lambda: "x" * 900_000, key=str(place)) for place in range(20))
+        return sum(map(len, await asyncio.gather(*steps)))
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            async with server.async_client() as client:
+                lane = f"lane-{uuid4().hex[:12]}"
+                execution = await client.submit(bulky, lane=lane)
+                async with ff.AsyncClient(its.url) as through, ff.Worker([bulky], through, lanes=[lane]).running():
+                    assert await execution.result(40) == 20 * 900_000
+        records = [body["entries"] for name, body in its.bodies if name == "steps"]
+        assert sum(map(len, records)) == 20
+        assert len(records) <= 8
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "size"),
+    [("bad", "large", 2_000_000), ("long" * 33, "name", 1), ("bad", "\ud800", 1)],
+    ids=["large", "long name", "unwritable key"],
+)
+def test_an_entry_that_is_refused_fails_its_own_step_only(name: str, key: str, size: int, server: Server) -> None:
+    paid: Counter[str] = Counter()
+
+    @ff.task("beside")
+    async def beside(ctx: ff.Context) -> list[str]:
+        working: set[str] = set()
+        all_work = asyncio.Event()
+
+        async def work(which: str) -> str:
+            paid[which] += 1
+            working.add(which)
+            if len(working) == 4:
+                all_work.set()
+            # They end in the same turn of the loop, so that their entries share a call.
+            await all_work.wait()
+            return "x" * size if which == "bad" else which
+
+        steps = [ctx.step("pay", work, str(place), key=str(place), once=True) for place in range(3)]
+        steps.insert(1, ctx.step(name, work, "bad", key=key))
+        done = await asyncio.gather(*steps, return_exceptions=True)
+        return [one if isinstance(one, str) else "refused" for one in done]
+
+    async def test() -> None:
+        async with bench(server, beside) as its:
+            execution = await its.submit(beside)
+            assert await execution.result(20) == ["0", "refused", "1", "2"]
+            assert [state for _, state in await steps_of(execution)] == ["begun"] * 3 + ["completed"] * 3
+
+    run(test())
+    assert paid == {"0": 1, "1": 1, "2": 1, "bad": 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "recorded"),
+    [("é" * 3_000, "é" * 2_048), ("a\0b", "ab"), ("\ud83d!", "\\ud83d!")],
+    ids=["long", "nul", "half a pair"],
+)
+def test_a_step_fails_with_its_own_category_whatever_its_failure_says(
+    reason: str, recorded: str, server: Server
+) -> None:
+    caught: list[tuple[str, str]] = []
+
+    @ff.task("wordy", retries=3, never_retry=["final"])
+    async def wordy(ctx: ff.Context) -> None:
+        def fail() -> None:
+            raise ff.TaskError(reason, category="final")
+
+        try:
+            await ctx.step("fail", fail)
+        except ff.StepFailed as failed:
+            caught.append((failed.category, failed.reason))
+            raise
+
+    async def test() -> None:
+        async with bench(server, wordy) as its:
+            execution = await its.submit(wordy)
+            failure = (await execution.wait(10)).last_failure
+            assert failure
+            assert (failure.category, failure.reason) == ("final", recorded)
+            entries = [(step.state, step.category, step.message) async for step in execution.steps()]
+            assert entries == [("failed", "final", recorded)]
+
+    run(test())
+    assert caught == [("final", recorded)]

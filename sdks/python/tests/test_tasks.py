@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from datetime import datetime, timezone
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel
@@ -13,6 +15,7 @@ from pydantic import BaseModel
 import flowfabric as ff
 from flowfabric.testing import Server
 
+from .proxy import proxy
 from .support import bench, run, until_state
 
 
@@ -122,6 +125,68 @@ def test_a_result_that_the_server_refuses_fails_the_attempt(server: Server) -> N
             assert raised.value.category == "refused"
 
     run(test())
+
+
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+FAILURES: list[tuple[Exception, str, str]] = [
+    (ff.TaskError("é" * 3_000, category="long"), "long", "é" * 2_048),
+    (ff.TaskError("a\0b", category="n\0ul\n"), "nul", "ab"),
+    (ff.TaskError("\ud83d!"), "error", "\\ud83d!"),
+    (ff.TaskError("one", category="c" * 300), "c" * 256, "one"),
+    (ff.TaskError("two", category="\0"), "error", "two"),
+    (ff.TaskError("two", category="zero\u200dwidth"), "zero\u200dwidth", "two"),
+    *((ff.TaskError("three", retry_after=after), "error", "three") for after in (-1, 1e300, math.inf, math.nan)),
+    (ff.TaskError("three", retry_after="5"), "error", "three"),  # type: ignore[arg-type]
+    (Mute(), "error", "Mute"),
+]
+
+
+def test_an_attempt_ends_whatever_its_failure_says(server: Server) -> None:
+    @ff.task("fails", retries=0)
+    async def fails(ctx: ff.Context, which: int) -> None:
+        raise FAILURES[which][0]
+
+    async def test() -> None:
+        async with bench(server, fails) as its:
+            for which, (_, category, reason) in enumerate(FAILURES):
+                failure = (await (await its.submit(fails, which)).wait(10)).last_failure
+                assert failure
+                assert (failure.category, failure.reason) == (category, reason)
+
+    run(test())
+
+
+def test_a_failure_that_is_refused_all_the_same_is_said_in_other_words(server: Server) -> None:
+    ran: list[int] = []
+
+    @ff.task("odd", retries=0)
+    async def odd(ctx: ff.Context) -> None:
+        ran.append(ctx.attempt)
+        raise ff.TaskError("odd", category="odd")
+
+    def fate(name: str, body: dict[str, Any]) -> int | None:
+        said = [body, *(one.get("fail", {}) for one in body.get("end", []))]
+        return 404 if any(one.get("category") == "odd" for one in said) else None
+
+    async def test() -> None:
+        with proxy(server.url) as its:
+            its.fate = fate
+            lane = f"lane-{uuid4().hex[:12]}"
+            async with server.async_client() as client, ff.AsyncClient(its.url) as through:
+                execution = await client.submit(odd, lane=lane)
+                async with ff.Worker([odd], through, lanes=[lane]).running():
+                    failure = (await execution.wait(10)).last_failure
+                    assert failure
+                    assert (failure.category, failure.reason) == ("refused", "route_not_found: says the proxy")
+
+    run(test())
+    assert ran == [0]
 
 
 def test_a_cancelled_execution_cancels_its_function(server: Server) -> None:

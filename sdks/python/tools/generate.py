@@ -117,7 +117,7 @@ IN_SYNC = {
     "__aexit__": "__exit__",
     ".aclose()": ".close()",
     ".aread()": ".read()",
-    ".aiter_lines()": ".iter_lines()",
+    ".aiter_bytes()": ".iter_bytes()",
     "asyncio.sleep": "time.sleep",
     "async ": "",
     "await ": "",

@@ -4,6 +4,7 @@ and a worker's claims and endings."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,12 @@ BACKLOG_MAX = 4_096
 #: Endings in one call, and tasks in one claim.
 ENDINGS_MAX = 100
 CLAIM_MAX = 256
+#: Turns of the event loop within which a task leaves the worker whose end is answered.
+LEAVING_TURNS = 5
 #: The pause after a claim that failed, on top of the client's own repeats.
 CLAIM_PAUSE_S = 1.0
+#: How long a worker that stops asks what its last claim has brought.
+LAST_CLAIM_S = 2.0
 
 #: How a task is to end: the call, and what it says.
 Ending: TypeAlias = tuple[wire.Operation[..., Any], dict[str, Any]]
@@ -151,19 +156,18 @@ class Exchange:
     take: Callable[[list[wire.Task]], None]
     #: Claims nothing more.
     closed: bool = False
-    #: Tasks that calls under way ask for, and those whose endings they carry.
+    #: Tasks that calls under way ask for, beyond the places that their own endings free.
     _asked: int = 0
-    _leaving: int = 0
 
     def __post_init__(self) -> None:
         #: For calls of a lease holder, which are repeated for as long as the lease lasts; its loss ends the wait.
         self.holder_client = self.client.repeating_forever()
         self._endings: Gatherer[Ending, Any] = Gatherer(self._send, ENDINGS_MAX)
 
-    @property
-    def room(self) -> int:
-        """How many tasks the worker could take beside those that it has asked for."""
-        room = self.capacity - self.in_hand() - self._asked + self._leaving
+    def room(self, leaving: int = 0) -> int:
+        """How many tasks the worker could take beside those that it has asked for, in a call that ends so many. Another
+        call may come before these have ended, so that their places are not for it."""
+        room = self.capacity - self.in_hand() - self._asked + leaving
         return 0 if self.closed else max(0, min(room, CLAIM_MAX))
 
     async def claim(self, wait_ms: int) -> None:
@@ -184,25 +188,33 @@ class Exchange:
         return ended if ended is not None else await self.holder_client.call(operation, **args)
 
     async def _send(self, endings: list[Ending]) -> list[Any]:
-        self._leaving += len(endings)
+        # Tasks that the call before has ended leave the worker first, so that this one asks for all there is room for.
+        for _ in range(LEAVING_TURNS):
+            await asyncio.sleep(0)
         try:
             ended = (await self._exchange([{operation.name: args} for operation, args in endings], 0)).end
         except Exception as error:
             # It is too large, or one of them cannot be written: each of them is told by itself.
             log.warning("an exchange was refused; its endings are handed in one by one: %s", str(error) or repr(error))
             return [None] * len(endings)
-        finally:
-            self._leaving -= len(endings)
         return [getattr(one, operation.name) for (operation, _), one in zip(endings, ended, strict=True)]
 
     async def _exchange(self, endings: list[dict[str, Any]], wait_ms: int) -> wire.ExchangeOutcome:
-        asked = self.room
-        self._asked += asked
+        asked = self.room(len(endings))
+        self._asked += (beyond := max(0, asked - len(endings)))
         claim = {**self.asks, "max_tasks": asked, "wait_ms": wait_ms} if asked else None
         client = self.holder_client if endings else self.client
         try:
             answer = await client.call(wire.exchange, instance_id=self.instance_id, end=endings, claim=claim)
+        except asyncio.CancelledError:
+            # The worker stops. Tasks may be on their way: the same claim brings them, so that they are handed back.
+            again = claim and {**claim, "wait_ms": 0, "retry": True}
+            with contextlib.suppress(Exception):
+                call = self.client.call(wire.exchange, instance_id=self.instance_id, end=[], claim=again)
+                claimed = (await asyncio.wait_for(call, LAST_CLAIM_S)).claim
+                self.take(claimed.tasks if claimed else [])
+            raise
         finally:
-            self._asked -= asked
+            self._asked -= beyond
         self.take(answer.claim.tasks if answer.claim else [])
         return answer

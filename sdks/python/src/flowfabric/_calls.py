@@ -7,8 +7,10 @@ import contextlib
 import logging
 import os
 import random
+import re
 import ssl
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -33,6 +35,8 @@ log = logging.getLogger("flowfabric")
 CONNECT_TIMEOUT_S = 10.0
 #: The server pings every 15 seconds; one that misses three of them is gone.
 SILENCE_MAX_S = 50.0
+#: Text has further ends of lines, which mean nothing in a stream of events.
+LINE_END = re.compile(rb"\r\n|\n|\r")
 #: Where the environment says what a client is not told.
 VARIABLES = {"url": "FF_SERVER", "token": "FF_TOKEN", "namespace": "FF_NAMESPACE", "ca_file": "FF_CA_FILE"}
 #: Calls whose caller mints ids that name a partition.
@@ -91,9 +95,6 @@ class Settings:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"a server's address begins with http:// or https://, not {self.url!r}")
-        verify: bool | ssl.SSLContext = parts.scheme == "https"
-        if verify and self.ca_file:
-            verify = ssl.create_default_context(cafile=self.ca_file)
         authorization = {"authorization": f"Bearer {self.token}"} if self.token else {}
         here = parts.hostname in {"localhost", "127.0.0.1", "::1"}
         if self.token and parts.scheme == "http" and not here:
@@ -103,7 +104,7 @@ class Settings:
             "headers": {"accept": "application/json", **authorization},
             "timeout": httpx.Timeout(self.retry.answer_timeout, pool=None),
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            "verify": verify,
+            "verify": parts.scheme == "https" and (not self.ca_file or ssl.create_default_context(cafile=self.ca_file)),
             "trust_env": not here,
         }
 
@@ -183,13 +184,9 @@ class Repeats:
 
     def pause(self, error: FlowFabricError) -> float:
         """Seconds to wait before the next try; an error that is final is raised."""
-        least = 0.0
-        if isinstance(error, Refused):
-            if not error.may_pass:
-                raise error
-            least = error.retry_after_ms / 1000
-        elif not isinstance(error, Unreachable):
+        if not (error.may_pass if isinstance(error, Refused) else isinstance(error, Unreachable)):
             raise error
+        least = error.retry_after_ms / 1000 if isinstance(error, Refused) else 0.0
         backoff = min(self._policy.initial_backoff * 2.0 ** min(self._repeats, 16), self._policy.max_backoff)
         # Calls that failed together do not come back together.
         pause = max(backoff * random.uniform(0.5, 1.0), least)
@@ -283,12 +280,10 @@ class Following:
     after: str
     paused: bool = False
     ended: bool = False
-    _kind: str = ""
-    _data: str = "{}"
 
     def request(self) -> dict[str, Any]:
         """The arguments of httpx's `stream` for a new connection."""
-        self._kind = ""
+        self._kind, self._data, self._rest, self._after_return = "", "{}", b"", False
         resume = {"last-event-id": self.after} if self.after != "0-0" else {}
         return {
             "url": f"/v1/executions/{self.execution_id}/stream",
@@ -296,9 +291,16 @@ class Following:
             "timeout": httpx.Timeout(SILENCE_MAX_S, connect=CONNECT_TIMEOUT_S, pool=None),
         }
 
-    def read(self, line: str) -> StreamEvent | None:
-        """The event that ends with this line, unless it was shown before."""
-        field, _, value = line.partition(": ")
+    def read(self, part: bytes) -> Iterator[StreamEvent]:
+        """The events that end in this part of the answer, unless they were shown before."""
+        # An end of two characters may be spread over two parts.
+        part = part.removeprefix(b"\n" if self._after_return else b"")
+        self._after_return = part.endswith(b"\r")
+        *lines, self._rest = LINE_END.split(self._rest + part)
+        return filter(None, map(self._read_line, lines))
+
+    def _read_line(self, line: bytes) -> StreamEvent | None:
+        field, _, value = line.decode(errors="replace").partition(": ")
         if field == "event":
             self._kind, self._data = value, "{}"
         elif field == "data":

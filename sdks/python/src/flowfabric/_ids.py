@@ -34,8 +34,7 @@ def mint_beside(neighbour: str) -> str:
 
 def digest16(*parts: bytes) -> bytes:
     """Sixteen bytes that tell these parts apart from all others."""
-    whole = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    return hashlib.sha256(whole).digest()[:16]
+    return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).digest()[:16]
 
 
 def derive(what: str, execution_id: str, generation: int, name: str, key: str | None, occurrence: int | None) -> bytes:

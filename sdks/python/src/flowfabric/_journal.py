@@ -13,17 +13,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from pydantic_core import to_json
+
 from . import wire
 from ._batches import Gatherer, settle
-from .errors import Parked, Refused, TaskError
+from .errors import Parked, Refused, TaskError, is_final
 
 if TYPE_CHECKING:
     from ._run import Run
 
 T = TypeVar("T")
 
-#: Entries in one call, and records in one page.
+#: Entries in one call, and their bytes, of which the server takes 16 MiB; and records in one page.
 RECORD_MAX = 100
+RECORD_MAX_BYTES = 8 * 1024 * 1024
 PAGE_MAX = 1_000
 #: Entries that one ending names.
 NAMED_MAX = 100
@@ -85,10 +88,9 @@ class Journal:
         self._unfinished: set[str] = set()
         self._records: Gatherer[dict[str, Any], int] = Gatherer(self._send, RECORD_MAX)
         self._reading = asyncio.Lock()
-        self._busy = 0
         self._waits: dict[Identity, Wait] = {}
-        #: Grows with everything that a branch does.
-        self._activity = 0
+        #: What runs that a park would interrupt; and a number that grows with everything that a branch does.
+        self._busy = self._activity = 0
         self._check: asyncio.Handle | None = None
         self._parking: asyncio.Task[None] | None = None
         self.closed = False
@@ -182,8 +184,7 @@ class Journal:
             self._complete = page.next_after is None or page.generation != self._run.task.generation
 
     def _note(self, entries: list[wire.StepView]) -> None:
-        for entry in entries:
-            self._entries[Identity.of(entry)] = entry
+        self._entries.update((Identity.of(entry), entry) for entry in entries)
 
     async def record(self, entry: dict[str, Any]) -> int:
         """Stores an entry and answers with its number. Entries of branches that wait together share a call, and an
@@ -193,16 +194,22 @@ class Journal:
             return await self._records.put(entry)
 
     async def _send(self, entries: list[dict[str, Any]]) -> list[int | BaseException]:
-        first = self.next_number
+        first, many = self.next_number, len(entries)
         try:
+            if many > 1 and len(to_json(entries)) > RECORD_MAX_BYTES:
+                raise ValueError("too large for one call")
             answer = await self._run.call(wire.record_steps, first_number=first, entries=entries)
         except Exception as failure:
-            return [self._of_record(failure)] * len(entries)
+            error = self._of_record(failure)
+            if many == 1 or isinstance(error, Parked) or not is_final(failure):
+                return [error] * many
+            # None of them is stored. In smaller calls only the entries that cannot be stored are refused.
+            return [*await self._send(entries[: many // 2]), *await self._send(entries[many // 2 :])]
         self.next_number = answer.next_number
         if answer.loop_detected:
             # The policy `no_progress` ended the run, or asks a person about it: the task was let go.
             self._run.unwind()
-        return list(range(first, first + len(entries)))
+        return list(range(first, first + many))
 
     def _of_record(self, error: Exception) -> BaseException:
         """An entry could not be recorded."""

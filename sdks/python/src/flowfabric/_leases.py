@@ -99,9 +99,8 @@ class LeaseKeeper(threading.Thread):
 
     def _beat(self, client: Client, leases: list[Lease]) -> None:
         asked_at = time.monotonic()
-        renewals = [{"execution_id": lease.execution_id, "fence": lease.fence} for lease in leases]
         try:
-            outcomes = self._renew(client, renewals)
+            outcomes = self._renew(client, [{"execution_id": one.execution_id, "fence": one.fence} for one in leases])
         except Exception as error:
             # Any error, such as a lack of memory: the next beat may succeed, and the leases depend on it.
             log.warning("a heartbeat failed: %s", str(error) or repr(error))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from . import wire
@@ -17,15 +17,15 @@ from ._leases import EXPIRED, Lease
 from ._step import in_thread, in_words
 from .client import AsyncClient
 from .context import CURRENT, Context, SyncContext
-from .errors import FlowFabricError, Parked, Refused, StepFailed, TaskError
-from .task import Task
+from .errors import FlowFabricError, Parked, Refused, StepFailed, TaskError, is_final
+from .task import Task, wait_within
 
 if TYPE_CHECKING:
     from .worker import Worker
 
 
-#: A reason is cut where it is too long for the API; its beginning says the most.
-REASON_MAX_BYTES = 4_096
+#: The longest wait that a failure may ask for: ten years.
+RETRY_AFTER_MAX_MS = 10 * 366 * 86_400_000
 #: A function whose task was let go has this long to unwind before it is cancelled.
 UNWIND_S = 1.0
 
@@ -39,18 +39,18 @@ class Run:
         self.holder_client = worker.exchange.holder_client
         self.task = task
         self.fence = task.fence.model_dump()
-        ttl_s, lose = task.lease_ttl_ms / 1000, partial(self._lose_soon, asyncio.get_running_loop())
-        self.lease = Lease(task.execution_id, self.fence, ttl_s, lose, time.monotonic() + ttl_s)
+        ttl_s, loop = task.lease_ttl_ms / 1000, asyncio.get_running_loop()
+        held = (ttl_s, lambda reason: loop.call_soon_threadsafe(self.lose, reason), time.monotonic() + ttl_s)
+        self.lease = Lease(task.execution_id, self.fence, *held)
         self.journal = Journal(self)
         self.frames = Frames(self)
         self._function: asyncio.Task[Any] | None = None
         #: The thread of a plain function, which goes on when its task is lost.
         self._thread: asyncio.Task[Any] | None = None
-        self._counts: Counter[str] = Counter()
-        self._restart = False
+        self._counts: defaultdict[str, count[int]] = defaultdict(count)
         self._calls: set[asyncio.Future[Any]] = set()
         self._reporting: asyncio.Task[Any] | None = None
-        self.closed = False
+        self._restart = self.closed = False
 
     # For the journal, the stream and the context
 
@@ -81,8 +81,7 @@ class Run:
 
     def count(self, what: str) -> int:
         """How often something was asked for before in this run of the function."""
-        self._counts[what] += 1
-        return self._counts[what] - 1
+        return next(self._counts[what])
 
     async def continue_as_new(self, args: dict[str, Any]) -> None:
         """Ends this generation of the execution and begins the next."""
@@ -94,9 +93,6 @@ class Run:
         """Ends the function with `Parked`: its task was let go, or is to be started over."""
         self._restart = restart
         self._close()
-
-    def _lose_soon(self, loop: asyncio.AbstractEventLoop, reason: str) -> None:
-        loop.call_soon_threadsafe(self.lose, reason)
 
     def lose(self, reason: str) -> None:
         """The lease is lost: the function is cancelled, and what it did meanwhile is not reported."""
@@ -184,18 +180,16 @@ class Run:
 
     def _failure(self, error: BaseException) -> Ending:
         reason, category, retry_after = in_words(error)
-        short = reason.replace("\0", "").encode(errors="backslashreplace")[:REASON_MAX_BYTES].decode(errors="ignore")
-        args: dict[str, Any] = {"reason": short or "failed without a reason", "category": category}
-        if retry_after is not None:
-            args["retry_after_ms"] = round(retry_after * 1000)
+        args: dict[str, Any] = {"reason": reason or "failed without a reason", "category": category}
+        args["retry_after_ms"] = wait_within(retry_after, RETRY_AFTER_MAX_MS)
         cause: BaseException | None = error
         while cause is not None and not (isinstance(cause, StepFailed) and cause.step):
             cause = cause.__cause__
         if isinstance(cause, StepFailed):
-            args["cause"], args["first_number"] = cause.step, self.journal.next_number
+            args |= {"cause": cause.step, "first_number": self.journal.next_number}
         return wire.fail, args
 
-    async def _report(self, ending: Ending) -> None:
+    async def _report(self, ending: Ending, is_last: bool = False) -> None:
         operation, args = ending[0], {"execution_id": self.task.execution_id, "fence": self.fence, **ending[1]}
         self._reporting = asyncio.create_task(self.worker.exchange.end(operation, args))
         await asyncio.wait({self._reporting})
@@ -203,13 +197,13 @@ class Run:
             log.warning("execution %s: the lease ran out before its end could be reported", self.task.execution_id)
             return
         error = self._reporting.exception()
-        denied = error if isinstance(error, Refused) else None
-        if denied and denied.is_lease_lost:
+        if isinstance(error, Refused) and error.is_lease_lost:
             log.warning("execution %s: the lease was lost before its end: %s", self.task.execution_id, error)
-        elif isinstance(error, ValueError) or (denied and denied.is_about_content and operation is not wire.fail):
+        elif is_final(error) and not is_last:
             # Without this its work would be done again and again, whenever its lease has run out.
             log.warning("execution %s: its ending was refused; the attempt fails: %s", self.task.execution_id, error)
-            await self._report(self._failure(TaskError(str(error), category="refused" if denied else "invalid_result")))
+            category = "refused" if isinstance(error, Refused) or operation is wire.fail else "invalid_result"
+            await self._report(self._failure(TaskError(str(error), category=category)), is_last=True)
         else:
             self._reporting.result()
 

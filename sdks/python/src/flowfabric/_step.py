@@ -20,7 +20,7 @@ from . import wire
 from ._batches import settle
 from ._journal import IN_STEP, Identity, Journal, changed, is_ended
 from .errors import NotDone, StepFailed, TaskError, Throttled
-from .task import Span, codec, milliseconds, returned_type
+from .task import Span, codec, milliseconds, returned_type, wait_within
 
 if TYPE_CHECKING:
     from ._run import Run
@@ -31,6 +31,11 @@ T = TypeVar("T")
 SHOWN_AFTER_S = 1.0
 #: Waits up to this long are waited under the lease.
 SHORT_WAIT_S = 5.0
+#: A text is cut where it is too long for the API; its beginning says the most.
+REASON_MAX_BYTES = 4_096
+CATEGORY_MAX_BYTES = 256
+#: A provider is left alone for this long at the most.
+THROTTLE_MAX_MS = 86_400_000
 #: The category of a step of which nobody knows whether it happened.
 IN_DOUBT = "in_doubt"
 
@@ -211,11 +216,20 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 def in_words(error: BaseException) -> tuple[str, str, float | None]:
-    """Reason, category and wait before the retry of a failure."""
-    if isinstance(error, TaskError):
-        return error.reason, error.category, error.retry_after
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__, "error", None
+    """Reason, category and wait before the retry of a failure, in words that the server takes."""
+    reason, category, retry_after = type(error).__name__, "error", None
+    # The error of somebody else may be unable to say what it is.
+    with contextlib.suppress(Exception):
+        if isinstance(error, TaskError):
+            reason, category, retry_after = str(error.reason), str(error.category), error.retry_after
+        elif text := str(error):
+            reason = f"{reason}: {text}"
+    category = "".join(one for one in category if one.isprintable() or one in "\u200c\u200d")
+    return _cut(reason, REASON_MAX_BYTES), _cut(category, CATEGORY_MAX_BYTES) or "error", retry_after
+
+
+def _cut(text: str, max_bytes: int) -> str:
+    return text.replace("\0", "").encode(errors="backslashreplace")[:max_bytes].decode(errors="ignore")
 
 
 def _failed(identity: Identity, reason: str, category: str | None, retry_after: float | None) -> StepFailed:
@@ -277,8 +291,7 @@ class Turn:
             return spent.value
         except Throttled as error:
             tokens = 0
-            after = None if error.retry_after is None else milliseconds(error.retry_after)
-            namespace = self.run.task.namespace
+            after, namespace = wait_within(error.retry_after, THROTTLE_MAX_MS), self.run.task.namespace
             await self.run.call(wire.throttle_provider, name=self.provider, namespace=namespace, retry_after_ms=after)
             raise
         finally:

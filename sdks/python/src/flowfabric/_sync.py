@@ -225,8 +225,8 @@ class Execution(Generic[R]):
                 with self.client._http.stream("GET", **following.request()) as response:
                     if response.status_code != 200:
                         raise failure_of(response.status_code, response.read())
-                    for line in response.iter_lines():
-                        if event := following.read(line):
+                    for part in response.iter_bytes():
+                        for event in following.read(part):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:

@@ -325,8 +325,8 @@ class AsyncExecution(Generic[R]):
                 async with self.client._http.stream("GET", **following.request()) as response:
                     if response.status_code != 200:
                         raise failure_of(response.status_code, await response.aread())
-                    async for line in response.aiter_lines():
-                        if event := following.read(line):
+                    async for part in response.aiter_bytes():
+                        for event in following.read(part):
                             repeats = Repeats(self.client.settings.retry)
                             yield event
             except httpx.TransportError as error:

@@ -60,6 +60,11 @@ class Refused(FlowFabricError):
         return by_content and not self.retryable and not self.is_lease_lost
 
 
+def is_final(error: BaseException | None) -> bool:
+    """Whether a call cannot be written, or was refused for what it says: saying it again would change nothing."""
+    return isinstance(error, ValueError) or (isinstance(error, Refused) and error.is_about_content)
+
+
 LEASE_LOST = frozenset({"stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"})
 
 

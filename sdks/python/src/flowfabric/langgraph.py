@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from langgraph.checkpoint.memory import InMemorySaver
 
 from .context import Context
+from .task import codec
 
 
 class JournalSaver(InMemorySaver):
@@ -78,14 +79,8 @@ class JournalSaver(InMemorySaver):
     async def _change(self, method: str, *args: Any) -> Any:
         kind, data = self.serde.dumps_typed([method, list(args)])
         self._changes += 1
-        entry = {
-            "name": self._name,
-            "key": str(self._changes),
-            "state": "completed",
-            "result_base64": base64.b64encode(kind.encode() + b":" + data).decode(),
-            "content_type": "application/octet-stream",
-        }
-        await self._journal.record(entry)
+        entry = {"name": self._name, "key": str(self._changes), "state": "completed"}
+        await self._journal.record({**entry, **codec(bytes).encode("result", kind.encode() + b":" + data)})
         return self._apply(method, args)
 
     def _apply(self, method: str, args: Sequence[Any]) -> Any:

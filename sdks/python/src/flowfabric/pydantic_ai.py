@@ -46,8 +46,7 @@ class _Backend(durable_exec.JournalCallableOperationBackend[StepOptions]):
         # Tools run side by side: the id of a call is in the model's answer, which is in the journal. Everything else
         # of one run comes in order.
         run_context = next((one for one in cache_key if isinstance(one, RunContext)), None)
-        run_id = run_context.run_id if run_context else None
-        call_id = run_context.tool_call_id if run_context else None
+        run_id, call_id = (run_context.run_id, run_context.tool_call_id) if run_context else (None, None)
         place = call_id or str(ctx._run.count(f"{name} {run_id}"))
         key = f"{(run_id or '').rpartition(':')[2]}.{place}"
         options: StepOptions = {**config, "key": key, "returns": Any}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache, update_wrapper
@@ -36,6 +37,13 @@ def milliseconds(span: Span) -> int:
     """A span in the unit of the API."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     return max(0, round(seconds * 1000))
+
+
+def wait_within(seconds: Any, max_ms: int) -> int | None:
+    """A wait that somebody asks for, as the server takes it; none where it is no number."""
+    with suppress(TypeError, ValueError):
+        return milliseconds(min(seconds, max_ms / 1000))
+    return None
 
 
 def instant(at: datetime) -> int:

@@ -55,8 +55,7 @@ class Worker:
         if concurrency < 1 or prefetch < 0:
             raise ValueError("concurrency must be at least 1, and prefetch at least 0")
         self.settings = client.settings if isinstance(client, Client | AsyncClient) else Settings.found(client, {})
-        self.concurrency = concurrency
-        self._prefetch = prefetch
+        self.concurrency, self._prefetch = concurrency, prefetch
         # Names have at most 64 bytes, and a UUID takes 36 of them.
         self.instance_id = instance_id or f"{name.encode('ascii', 'ignore').decode()[:27]}-{mint()}"
         self._lease_ttl_s = milliseconds(lease_ttl) / 1000
@@ -66,18 +65,13 @@ class Worker:
             # Executions with the policy `pin_build` are run to their end by the build that started them.
             capabilities = [*capabilities, f"build:{build_id}"]
         #: A part of claims, too: work of another kind is never handed out to this worker.
-        self._asks: dict[str, Any] = {
-            "lanes": list(lanes),
-            "capabilities": list(capabilities),
-            "kinds": sorted(self.tasks),
-            "lease_ttl_ms": milliseconds(lease_ttl),
-        }
+        asks = {"lanes": list(lanes), "capabilities": list(capabilities), "kinds": sorted(self.tasks)}
+        self._asks: dict[str, Any] = {**asks, "lease_ttl_ms": milliseconds(lease_ttl)}
         # The nonce is chosen anew by each process, so that a second one with the same instance id is noticed.
         own = {"instance_id": self.instance_id, "nonce": mint()}
-        said = {"worker_id": name, "capacity": concurrency + prefetch, "version": version}
-        #: What agents are told about its kinds, from `tool`.
-        described = {"tools": [dict(tool) for tool in tools]}
-        self._registration = {**self._asks, **own, **said, **described}
+        #: The tools are what agents are told about its kinds, from `tool`.
+        said = {"worker_id": name, "version": version, "tools": [dict(tool) for tool in tools]}
+        self._registration = {**self._asks, **own, **said, "capacity": concurrency + prefetch}
         #: Tasks whose functions run, or whose ends are on their way.
         self._runs: dict[Run, asyncio.Task[None]] = {}
         self._working = 0
@@ -156,7 +150,7 @@ class Worker:
     async def _claim(self) -> None:
         while True:
             self._freed.clear()
-            await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room else self._freed.wait())
+            await (self.exchange.claim(self._claim_wait_ms) if self.exchange.room() else self._freed.wait())
 
     def _in_hand(self) -> int:
         return len(self._runs) + len(self._waiting)
@@ -208,8 +202,7 @@ class Worker:
         await asyncio.gather(*(run.hand_back() for run in waiting))
 
     async def _leave(self, client: AsyncClient) -> None:
-        names = {name: self._registration[name] for name in ("instance_id", "nonce")}
         try:
-            await client.call(wire.deregister_worker, **names)
+            await client.call(wire.deregister_worker, instance_id=self.instance_id, nonce=self._registration["nonce"])
         except FlowFabricError as error:
             log.warning("the worker could not deregister: %s", error)
