@@ -38,11 +38,6 @@ export class StartOver extends Error {
   override readonly name = "StartOver";
 }
 
-/** The function was parked, or its lease is gone: its context takes no more calls. */
-export class Interrupted extends Error {
-  override readonly name = "Interrupted";
-}
-
 const NAME_MAX_BYTES = 128;
 const ENTRIES_PER_CALL_MAX = 100;
 const STEPS_NAMED_MAX = 100;

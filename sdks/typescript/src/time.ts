@@ -29,6 +29,11 @@ export function milliseconds(span: Span): number {
   return Math.round(total);
 }
 
+/** A wait that somebody asks for, as the server takes it: whole, and within its limit; none where it is no number. */
+export function waitWithin(ms: number | undefined, maxMs: number): number | undefined {
+  return ms === undefined || Number.isNaN(ms) ? undefined : Math.round(Math.min(Math.max(ms, 0), maxMs));
+}
+
 /** Resolves after a pause, or at once when the signal fires. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);

@@ -60,10 +60,11 @@ fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Whether a file has a function of this name.
+/// Whether a file has a test of this name, as Rust, Python or TypeScript writes it.
 fn exists(root: &Path, test: &str) -> bool {
     let Some((path, name)) = test.rsplit_once("::") else { return false };
-    read(&root.join(path)).is_ok_and(|text| text.contains(&format!("fn {name}(")))
+    let heads = [format!("fn {name}("), format!("def {name}("), format!("test(\"{name}\",")];
+    read(&root.join(path)).is_ok_and(|text| heads.iter().any(|head| text.contains(head)))
 }
 
 #[cfg(test)]
@@ -90,6 +91,7 @@ mod tests {
     fn a_test_is_known_by_its_file_and_name() {
         let root = super::super::root();
         assert!(exists(&root, "xtask/src/house/defects.rs::a_test_is_known_by_its_file_and_name"));
+        assert!(exists(&root, "sdks/typescript/test/worker.test.ts::a cancellation reaches the function"));
         assert!(!exists(&root, "xtask/src/house/defects.rs::a_test_is_known_by_its_file"));
         assert!(!exists(&root, "xtask/src/house/nowhere.rs::a_test_is_known_by_its_file_and_name"));
     }
