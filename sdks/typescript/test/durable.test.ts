@@ -4,8 +4,8 @@ import { after, before, test } from "node:test";
 
 import { z } from "zod";
 
-import { type Client, ExecutionFailedError, NotDone, task, TaskError } from "../src/index.js";
-import { startServer, untilState, withWorker } from "./support.js";
+import { Client, ExecutionFailedError, NotDone, task, TaskError } from "../src/index.js";
+import { startProxy, startServer, untilState, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -326,4 +326,53 @@ test("a fork goes on before a step, and a diff shows what it did otherwise", asy
     assert.deepEqual((await origin.diff(fork)).map(({ one, other }) => [one?.name, other?.key]), [["write", "draft"]]);
     assert.deepEqual(await origin.diff(origin), []);
   });
+});
+
+test("results of parallel steps that are too large together are recorded in several calls", async () => {
+  const bulky = task("bulky", { retries: 0 }, async (ctx) => {
+    const pages = await Promise.all(Array.from({ length: 20 }, (_, place) => ctx.step("page", () => "x".repeat(900_000), { key: String(place) })));
+    return pages.join("").length;
+  });
+  const proxy = await startProxy(own.server.url);
+  try {
+    await withWorker(new Client({ server: proxy.url }), [bulky], async () => {
+      assert.equal(await (await client.submit(bulky, null)).result(), 18_000_000);
+    });
+  } finally {
+    proxy.close();
+  }
+  const records = proxy.calls.filter(({ name }) => name === "steps").map(({ body }) => body.entries?.length ?? 0);
+  assert.equal(records.reduce((total, each) => total + each, 0), 20);
+  assert.ok(records.length <= 8, records.join());
+});
+
+test("an entry that is refused fails its own step only", async () => {
+  const paid: Record<string, number> = {};
+  const refused: [name: string, key: string, value: unknown][] = [["bad", "large", "x".repeat(2_000_000)], ["bad", "\ud800", 1], ["bad", "bigint", 1n]];
+  const beside = task("beside", { retries: 0 }, async (ctx, which: number) => {
+    const [name, key, value] = refused[which] ?? ["", "", null];
+    let working = 0;
+    let go: () => void = () => undefined;
+    // They end in the same turn of the loop, so that their entries share a call.
+    const together = new Promise<void>((resolve) => { go = resolve; });
+    const work = async (result: unknown): Promise<unknown> => {
+      if (++working === 4) go();
+      await together;
+      return result;
+    };
+    const pay = (place: string) => ctx.step("pay", () => {
+      paid[`${place}${which}`] = (paid[`${place}${which}`] ?? 0) + 1;
+      return work(place);
+    }, { key: place, once: true });
+    const done = await Promise.allSettled([pay("a"), ctx.step(name, () => work(value), { key }), pay("b"), pay("c")]);
+    return done.map((one) => (one.status === "fulfilled" ? one.value : "refused"));
+  });
+  await withWorker(client, [beside], async () => {
+    for (const which of refused.keys()) {
+      const execution = await client.submit(beside, which);
+      assert.equal((await execution.wait({ timeout: "10s" })).public_state, "completed");
+      assert.deepEqual(await execution.result(), ["a", "refused", "b", "c"]);
+    }
+  });
+  assert.deepEqual(new Set(Object.values(paid)), new Set([1]));
 });
