@@ -4,7 +4,7 @@ import { FlowBuilder } from "./flow.js";
 import { Gatherer } from "./gather.js";
 import { type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
 import { labelOf, spreadId, uuid7 } from "./ids.js";
-import type { Answer, Args, ArgsGiven, Item, Method, Route } from "./operations.js";
+import { type Answer, type Args, type ArgsGiven, inNamespace, type Item, type Method, type Route } from "./operations.js";
 import { checked, type Content, encoded, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
@@ -132,7 +132,7 @@ export class Client {
 
   /** Questions that wait for people, the oldest first. */
   approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
-    return this.items("/v1/approvals", { ...this.connection.scope, ...filter });
+    return this.items("/v1/approvals", filter);
   }
 
   /** Creates a budget. The name may be a path: `acme/ada` stands under `acme`. */
@@ -147,7 +147,7 @@ export class Client {
 
   /** Calls any operation of the API: `client.call("POST", "/v1/lanes/{lane}/pause", { lane: "gpu" })`. */
   call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
-    const given = Object.entries(args ?? {});
+    const given = Object.entries(inNamespace(this.connection.scope, `${method} ${route}`, present({ ...(args as object | undefined) })));
     const named = (name: string) => encodeURIComponent(String(given.find(([one]) => one === name)?.[1]));
     const at = route.replace(/\{(\w+)\}/g, (_, name: string) => named(name));
     const rest = Object.fromEntries(given.filter(([name]) => !route.includes(`{${name}}`))) as Record<string, unknown>;
