@@ -102,21 +102,21 @@ export class BudgetRefused extends BudgetExceeded {
   }
 }
 
-/** Category and message of anything that was thrown. */
-export function inWords(thrown: unknown): { category: string; message: string } {
-  if (thrown instanceof TaskError) return { category: thrown.category, message: thrown.message };
-  if (thrown instanceof FlowFabricError) return { category: thrown.code, message: thrown.message };
-  if (thrown instanceof Error) return { category: "error", message: thrown.message || thrown.name };
-  return { category: "error", message: String(thrown) };
-}
-
-const REASON_MAX_BYTES = 4_096;
+const MESSAGE_MAX_BYTES = 4_096;
 const CATEGORY_MAX_BYTES = 256;
 
-/** Category and message as the server takes them: cut where they are too long, without characters that it refuses. */
-export function inShort(thrown: unknown): { category: string; message: string } {
-  const { category, message } = inWords(thrown);
-  return { category: cut(category.replace(/(?![ \u200c\u200d])[\p{Cc}\p{Cf}\s]/gu, ""), CATEGORY_MAX_BYTES) || "error", message: cut(message, REASON_MAX_BYTES) };
+/** Category and message of anything that was thrown, in words that the server takes. */
+export function inWords(thrown: unknown): { category: string; message: string } {
+  let [category, message] = ["error", thrown instanceof Error ? thrown.constructor.name : typeof thrown];
+  try {
+    if (thrown instanceof TaskError) ({ category, message } = thrown);
+    else if (thrown instanceof FlowFabricError) ({ code: category, message } = thrown);
+    else message = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+  } catch {
+    // The error of somebody else may be unable to say what it is.
+  }
+  category = category.replace(/(?![ \u200c\u200d])[\p{Cc}\p{Cf}\s]/gu, "");
+  return { category: cut(category, CATEGORY_MAX_BYTES) || "error", message: cut(message, MESSAGE_MAX_BYTES) };
 }
 
 /** Text cut after a whole character. Half of a surrogate pair, which has no bytes, is spelled out. */
@@ -127,9 +127,14 @@ function cut(text: string, maxBytes: number): string {
 
 /** The stacks of an error and its causes. Their other fields are left out, because they may hold secrets. */
 export function withStack(thrown: unknown, causesMax = 8): string {
-  if (!(thrown instanceof Error)) return String(thrown);
+  const { message } = inWords(thrown);
+  if (!(thrown instanceof Error)) return message;
   const cause = thrown.cause === undefined || causesMax === 0 ? "" : `\ncaused by ${withStack(thrown.cause, causesMax - 1)}`;
-  return (thrown.stack ?? inWords(thrown).message) + cause;
+  try {
+    return (thrown.stack ?? message) + cause;
+  } catch {
+    return message + cause;
+  }
 }
 
 const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);

@@ -4,7 +4,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
 import { Exchange, type EndingName, type LeaseHolder } from "./exchange.js";
-import { inShort, Interrupted, inWords, isLost, refusesContent, TaskError, withStack } from "./errors.js";
+import { Interrupted, inWords, isLost, refusesContent, TaskError, withStack } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
@@ -394,7 +394,7 @@ class HeldTask implements TaskLink, LeaseHolder {
     } catch (error) {
       if (end.how === "start_over" || !refusesContent(error)) throw error;
       // Without this its work would be done again and again, whenever its lease has run out.
-      const reason = inShort(error).message;
+      const reason = inWords(error).message;
       console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${reason}`);
       if (end.how === "completed") await this.#end({ how: "failed", error: new TaskError(reason, { category: "refused" }) });
       else await this.#part("fail", { reason, category: "refused" });
@@ -403,7 +403,7 @@ class HeldTask implements TaskLink, LeaseHolder {
 
   async #fail(error: unknown): Promise<void> {
     console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(error)}`);
-    const { category, message } = inShort(error);
+    const { category, message } = inWords(error);
     const undone = this.#journal.undone();
     const retryAfter = error instanceof TaskError ? waitWithin(error.retryAfterMs, RETRY_AFTER_MAX_MS) : undefined;
     const cause = error instanceof StepFailure && error.category !== "in_doubt" ? error.step : undefined;

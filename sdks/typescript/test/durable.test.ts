@@ -376,3 +376,25 @@ test("an entry that is refused fails its own step only", async () => {
   });
   assert.deepEqual(new Set(Object.values(paid)), new Set([1]));
 });
+
+test("a step fails with its own category whatever its failure says", async () => {
+  const failures: [said: string, recorded: string][] = [["é".repeat(3_000), "é".repeat(2_048)], ["a\0b", "ab"], ["\ud83d!", "\\ud83d!"]];
+  const caught: unknown[] = [];
+  const wordy = task("wordy", async (ctx, which: number) => {
+    await ctx.step("fail", () => { throw new TaskError(failures[which]?.[0] ?? "", { category: "final" }); }).catch((error: unknown) => {
+      assert.ok(error instanceof TaskError);
+      caught.push([error.category, error.message]);
+      throw error;
+    });
+  });
+  await withWorker(client, [wordy], async () => {
+    for (const [which, [, recorded]] of failures.entries()) {
+      const policy = { retry: { max_retries: 3, non_retryable_categories: ["final"] } };
+      const execution = await client.submit(wordy, which, { policy });
+      const { last_failure: failure } = await execution.wait({ timeout: "10s" });
+      assert.deepEqual([failure?.category, failure?.reason], ["final", recorded]);
+      assert.deepEqual((await execution.steps()).map(({ state, category, message }) => [state, category, message]), [["failed", "final", recorded]]);
+      assert.deepEqual(caught.pop(), ["final", recorded]);
+    }
+  });
+});

@@ -60,6 +60,7 @@ export async function untilState(client: Client, id: string, state: string): Pro
 export interface Said {
   execution_id?: string;
   end?: unknown[];
+  category?: string;
   entries?: unknown[];
   claim?: { retry?: boolean; lease_ids: string[] };
 }

@@ -94,7 +94,7 @@ test("an attempt ends whatever its failure says", async () => {
     [new TaskError("one", { category: "c".repeat(300) }), "c".repeat(256), /^one$/],
     [new TaskError("two", { category: "" }), "error", /^two$/],
     ...[0.5, -1, 1e300, NaN].map((retryAfterMs): [Error, string, RegExp] => [new TaskError("three", { retryAfterMs }), "error", /^three$/]),
-    [new Mute(), "refused", /^no words$/],
+    [new Mute(), "error", /^Mute$/],
   ];
   const fails = task("fails", { retries: 0 }, (_ctx, which: number) => { throw failures[which]?.[0] ?? new Error("there is no such failure"); });
   await withWorker(client, [fails], async () => {
@@ -126,6 +126,22 @@ test("an attempt that fails with another error than the step that was made up fo
     const { last_failure: failure } = await (await client.submit(saga, null)).wait({ timeout: "10s" });
     assert.deepEqual([failure?.category, failure?.reason], ["sold_out", "sold out"]);
   });
+});
+
+test("an attempt whose failure is refused all the same ends", async (t) => {
+  t.mock.method(console, "warn", () => undefined);
+  const proxy = await startProxy(own.server.url);
+  proxy.fate = (name, { end = [], category }) => ((name === "exchange" && end.length > 0) || category === "odd" ? 400 : undefined);
+  const odd = task("odd", { retries: 0 }, () => { throw new TaskError("it is odd", { category: "odd" }); });
+  try {
+    await withWorker(new Client({ server: proxy.url }), [odd], async () => {
+      const { last_failure: failure } = await (await client.submit(odd, null)).wait({ timeout: "10s" });
+      assert.equal(failure?.category, "refused");
+      assert.match(failure.reason, /says the proxy/);
+    });
+  } finally {
+    proxy.close();
+  }
 });
 
 test("a task whose end could not be reported is left to its lease", async (t) => {
