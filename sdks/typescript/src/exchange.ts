@@ -37,6 +37,8 @@ interface Ending {
 const ENDINGS_MAX = 100;
 const CLAIM_TASKS_MAX = 256;
 const CLAIM_PAUSE_MS = 1_000;
+/** A worker that stops waits for so long to hear what its claim has brought. */
+const LAST_CLAIM_MS = 5_000;
 
 export class Exchange {
   /** An ending that the shared call did not take has no answer there. */
@@ -102,11 +104,16 @@ export class Exchange {
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
     const claim = max_tasks === 0 ? {} : { claim: { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 } };
     const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...this.connection.scope };
-    const onRepeat = () => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true } }) });
-    const sent = { ...options, body, idempotencyKey: null, onRepeat };
+    const repeated = (more: object) => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true, ...more } }) });
+    const call = (said: CallOptions) =>
+      this.connection.call<Schemas["ExchangeOutcome"]>("POST", path`/v1/workers/${instanceId}/exchange`, { ...options, idempotencyKey: null, ...said });
     let answer: Schemas["ExchangeOutcome"];
     try {
-      answer = await this.connection.call("POST", path`/v1/workers/${instanceId}/exchange`, sent);
+      answer = await call({ body, onRepeat: () => repeated({}) }).catch((error: unknown) => {
+        if (!options.signal?.aborted) throw error;
+        // The claim may have brought tasks whose answer is lost with the call: they would stay leased.
+        return call({ body: repeated({ wait_ms: 0 }), waitMs: 0, signal: AbortSignal.timeout(LAST_CLAIM_MS) });
+      });
     } finally {
       this.#asked -= max_tasks;
     }

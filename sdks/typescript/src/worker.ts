@@ -103,7 +103,6 @@ export class Worker {
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
       const claim = () => this.#exchange.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       while (!this.#stopping.signal.aborted) await (this.#exchange.room > 0 ? claim() : free());
-      this.#exchange.closed = true;
       await this.#drain();
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -117,6 +116,7 @@ export class Worker {
 
   /** Takes nothing more. `run` ends when the tasks in hand have ended. */
   stop(): void {
+    this.#exchange.closed = true;
     this.#stopping.abort(new Interrupted("the worker stops"));
     this.#freed();
   }

@@ -160,3 +160,18 @@ test("prefetch is bounded, and handed back at once", async () => {
   await withWorker(direct, [ahead], async () => { assert.deepEqual(await resultsOf(submitted), submitted.map(() => "done")); });
   assert.deepEqual([...started].sort(), submitted.map(({ id }) => id).sort());
 });
+
+test("a worker that stops hands back what its claim has brought", async () => {
+  const { count, done } = counting("stopped-claims");
+  await throughProxy(async (proxy, client) => {
+    let answer: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => { answer = resolve; });
+    proxy.fate = (name, { claim }) => (name === "exchange" && claim !== undefined && claim.retry !== true ? held : undefined);
+    const submitted = await direct.submitBatch(count, nulls(3));
+    const states = () => Promise.all(submitted.map(async (one) => (one instanceof FlowFabricError ? one.code : (await one.get()).public_state)));
+    await withWorker(client, [count], async () => { await until(async () => (await states()).every((state) => state === "active")); });
+    assert.deepEqual(await states(), ["waiting", "waiting", "waiting"]);
+    answer();
+  });
+  assert.equal(done.size, 0);
+});
