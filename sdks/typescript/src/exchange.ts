@@ -32,6 +32,8 @@ export interface ExchangeOptions {
 interface Ending {
   name: EndingName;
   body: Record<string, unknown>;
+  /** Its task counts as in hand until it is answered, or the lease is lost. */
+  inHand: boolean;
 }
 
 const ENDINGS_MAX = 100;
@@ -43,9 +45,9 @@ const LAST_CLAIM_MS = 5_000;
 export class Exchange {
   /** An ending that the shared call did not take has no answer there. */
   readonly #endings = new Gatherer<Ending, unknown>((batch) => this.#send(batch), ENDINGS_MAX);
-  /** Tasks that calls under way ask for, and those whose endings they carry. */
+  /** Tasks that calls under way ask for, and endings that one of them carries. */
   #asked = 0;
-  #leaving = 0;
+  #leaving: Ending[] = [];
   /** Claims nothing more. */
   closed = false;
 
@@ -56,7 +58,8 @@ export class Exchange {
 
   /** How many tasks the worker could take beside those that it has asked for. */
   get room(): number {
-    const room = this.options.capacity - this.options.inHand() - this.#asked + this.#leaving;
+    const leaving = this.#leaving.filter(({ inHand }) => inHand).length;
+    const room = this.options.capacity - this.options.inHand() - this.#asked + leaving;
     return this.closed ? 0 : Math.max(0, Math.min(room, CLAIM_TASKS_MAX));
   }
 
@@ -74,7 +77,8 @@ export class Exchange {
 
   /** Ends a task, or parts from it. The call is repeated for as long as the lease lasts. */
   async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, holder: LeaseHolder): Promise<T> {
-    const answer = await Promise.race([holder.lost, this.#endings.put({ name, body })]);
+    const ending = { name, body, inHand: true };
+    const answer = await Promise.race([holder.lost, this.#endings.put(ending)]).finally(() => { ending.inHand = false; });
     if (answer !== undefined) return answer as T;
     // Its own answer says all there is to say about an ending that the shared call did not take.
     const { execution_id, ...own } = body;
@@ -83,7 +87,6 @@ export class Exchange {
   }
 
   async #send(batch: Ending[]): Promise<unknown[]> {
-    this.#leaving += batch.length;
     try {
       const { end } = await this.#exchange(batch, { retryForMs: Infinity });
       return batch.map(({ name }, place) => (end[place] as Record<string, unknown> | undefined)?.[name]);
@@ -91,14 +94,14 @@ export class Exchange {
       // It is too large, or one of them cannot be written: each of them is told by itself.
       console.warn(`flowfabric: an exchange was refused; its endings are handed in one by one: ${inWords(error).message}`);
       return [];
-    } finally {
-      this.#leaving -= batch.length;
     }
   }
 
   /** The lease ids tell a repeat of a claim, and the fences one of an ending. */
   async #exchange(batch: Ending[], options: CallOptions): Promise<Schemas["ExchangeOutcome"]> {
     const { instanceId, asks, take } = this.options;
+    // Endings go one call after another.
+    if (batch.length > 0) this.#leaving = batch;
     const max_tasks = this.room;
     this.#asked += max_tasks;
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
@@ -116,6 +119,8 @@ export class Exchange {
       });
     } finally {
       this.#asked -= max_tasks;
+      // A task that its ending has not taken away stays in hand.
+      if (batch.length > 0) this.#leaving = [];
     }
     take(answer.claim?.tasks ?? []);
     return answer;
