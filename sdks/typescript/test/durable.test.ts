@@ -398,3 +398,30 @@ test("a step fails with its own category whatever its failure says", async () =>
     }
   });
 });
+
+test("bytes stay bytes in steps, signals, decisions and frames", async () => {
+  let charged = 0;
+  const binary = task("binary", async (ctx) => {
+    const step = await ctx.step("make", () => {
+      ctx.emit("chunk", Buffer.of(4, 5));
+      return Uint8Array.of(1, 2, 255);
+    });
+    const signal = await ctx.waitSignal<Uint8Array>("scan");
+    const decision = await ctx.step("pay", (): Uint8Array => {
+      charged += 1;
+      throw new Error("cut");
+    }, { once: "ask" });
+    return [step, signal, decision].map((each) => [each instanceof Uint8Array, ...each]);
+  });
+  await withWorker(client, [binary], async () => {
+    const execution = await client.submit(binary, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.signal("scan", Buffer.of(0, 128));
+    while ((await execution.get()).public_state !== "suspended" || charged === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    await execution.decide("pay", "happened", Uint8Array.of(9));
+    assert.deepEqual(await execution.result(), [[true, 1, 2, 255], [true, 0, 128], [true, 9]]);
+    const frames = [];
+    for await (const event of execution.tail()) if (event.event === "frame") frames.push(event.value);
+    assert.deepEqual(frames, [Uint8Array.of(4, 5)]);
+  });
+});
