@@ -146,11 +146,14 @@ export class Client {
   }
 
   /** Calls any operation of the API: `client.call("POST", "/v1/lanes/{lane}/pause", { lane: "gpu" })`. */
-  call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
-    const said = Object.entries(inNamespace(this.connection.scope, `${method} ${route}`, present({ ...(args as object | undefined) })));
-    const named = (name: string) => encodeURIComponent(String(said.find(([one]) => one === name)?.[1]));
-    const at = route.replace(/\{(\w+)\}/g, (_, name: string) => named(name));
-    const rest = Object.fromEntries(said.filter(([name]) => !route.includes(`{${name}}`))) as Record<string, unknown>;
+  async call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
+    const rest = inNamespace(this.connection.scope, `${method} ${route}`, present({ ...(args as object | undefined) }));
+    const at = route.replace(/\{(\w+)\}/g, (_, name: string) => {
+      const part = rest[name] as string | number | null | undefined;
+      if (part === undefined || part === null || part === "") throw new TypeError(`${method} ${route} needs ${JSON.stringify(name)}`);
+      Reflect.deleteProperty(rest, name);
+      return encodeURIComponent(String(part));
+    });
     if (method === "GET" || method === "DELETE") return this.connection.call(method, at, { query: rest as NonNullable<CallOptions["query"]> });
     const identified = IDENTITIES.some((field) => field in rest);
     return this.connection.call(method, at, { body: rest, ...(identified && { idempotencyKey: null }) });

@@ -275,3 +275,11 @@ test("a client changes and lists what is in its namespace", async () => {
   assert.equal((await one.bulk("cancel", { kind: ["of-a-team"] })).progress.done, 1);
   assert.deepEqual([(await mine.get()).public_state, (await its.get()).public_state], ["cancelled", "waiting"]);
 });
+
+test("a call without a part of its route is refused, and names it", async () => {
+  const untyped = client as unknown as { call: (method: string, route: string, args?: object) => Promise<unknown> };
+  for (const args of [undefined, {}, { lane: undefined }, { lane: null }, { lane: "" }]) {
+    await assert.rejects(untyped.call("POST", "/v1/lanes/{lane}/pause", args), new TypeError('POST /v1/lanes/{lane}/pause needs "lane"'));
+  }
+  await assert.rejects(untyped.call("GET", "/v1/executions/{execution_id}/attempts/{attempt}/summary", { execution_id: "x" }), /needs "attempt"/);
+});
