@@ -176,22 +176,26 @@ export class Context {
   /** One try of a body, with its limit; a long one is shown as begun. */
   async #oneTry<T>(body: Body<T>, timeout: Span | undefined, shown: StepEntry | undefined): Promise<T> {
     const limit = new AbortController();
+    const ended = new AbortController();
     const signal = AbortSignal.any([this.signal, limit.signal]);
-    const timers: NodeJS.Timeout[] = [];
     const late = new Promise<never>((_, reject) => {
       if (timeout === undefined) return;
       const ms = milliseconds(timeout);
       const error = new TaskError(`the step did not end within ${ms} ms`, { category: "timeout" });
-      timers.push(setTimeout(() => { reject(error); limit.abort(error); }, ms));
+      void pause(ms, ended.signal).then(() => {
+        if (ended.signal.aborted) return;
+        reject(error);
+        limit.abort(error);
+      });
     });
     let recorded: Promise<unknown> | undefined;
-    if (shown !== undefined) {
-      timers.push(setTimeout(() => { recorded = this.#journal.record(shown).catch(() => undefined); }, SHOWN_AFTER_MS));
-    }
+    const show = () => { recorded = shown && this.#journal.record(shown).catch(() => undefined); };
+    const timer = shown && setTimeout(show, SHOWN_AFTER_MS);
     try {
       return await Promise.race([Promise.resolve(body(signal)), late]);
     } finally {
-      timers.forEach(clearTimeout);
+      clearTimeout(timer);
+      ended.abort();
       await recorded;
     }
   }

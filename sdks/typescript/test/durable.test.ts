@@ -425,3 +425,8 @@ test("bytes stay bytes in steps, signals, decisions and frames", async () => {
     assert.deepEqual(frames, [Uint8Array.of(4, 5)]);
   });
 });
+
+test("a step may take longer than a timer can be", async () => {
+  const patient = task("very-patient", { retries: 0 }, (ctx) => ctx.step("work", () => new Promise((resolve) => setTimeout(resolve, 50, "done")), { timeout: "30d" }));
+  await withWorker(client, [patient], async () => { assert.equal(await (await client.submit(patient, null)).result(), "done"); });
+});

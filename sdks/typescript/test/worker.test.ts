@@ -66,6 +66,19 @@ test("a worker that is told to stop lets its tasks end and hands the others back
   await quick.cancel().catch(() => undefined);
 });
 
+test("a worker waits for its tasks longer than a timer can be", async () => {
+  let release: () => void = () => undefined;
+  const begun = new Promise<void>((begin) => { release = begin; });
+  const slow = task("slow-to-end", async () => {
+    release();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    return "ended";
+  });
+  const execution = await client.submit(slow, null);
+  await withWorker(client, [slow], () => begun, { drain: "30d" });
+  assert.equal((await execution.get()).public_state, "completed");
+});
+
 test("a result that the server refuses fails the attempt and says so", async () => {
   const deep = task("deep", () => {
     let nested: unknown = 1;
