@@ -4,8 +4,8 @@ import { FlowBuilder } from "./flow.js";
 import { Gatherer } from "./gather.js";
 import { type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
 import { labelOf, spreadId, uuid7 } from "./ids.js";
-import type { Answer, Args, ArgsGiven, Item, Method, Route } from "./operations.js";
-import { checked, type Content, encoded, present, type StandardSchema, valueOf } from "./schema.js";
+import { type Answer, type Args, type ArgsGiven, inNamespace, type Item, type Method, type Route } from "./operations.js";
+import { checked, type Content, given, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
@@ -132,7 +132,7 @@ export class Client {
 
   /** Questions that wait for people, the oldest first. */
   approvals(filter: { execution_id?: string; assignee?: string; kind?: string[]; tag?: string } = {}): AsyncGenerator<ApprovalView> {
-    return this.items("/v1/approvals", { ...this.connection.scope, ...filter });
+    return this.items("/v1/approvals", filter);
   }
 
   /** Creates a budget. The name may be a path: `acme/ada` stands under `acme`. */
@@ -146,11 +146,14 @@ export class Client {
   }
 
   /** Calls any operation of the API: `client.call("POST", "/v1/lanes/{lane}/pause", { lane: "gpu" })`. */
-  call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
-    const given = Object.entries(args ?? {});
-    const named = (name: string) => encodeURIComponent(String(given.find(([one]) => one === name)?.[1]));
-    const at = route.replace(/\{(\w+)\}/g, (_, name: string) => named(name));
-    const rest = Object.fromEntries(given.filter(([name]) => !route.includes(`{${name}}`))) as Record<string, unknown>;
+  async call<M extends Method, R extends Route<M>>(method: M, route: R, ...[args]: ArgsGiven<M, R>): Promise<Answer<M, R>> {
+    const rest = inNamespace(this.connection.scope, `${method} ${route}`, present({ ...(args as object | undefined) }));
+    const at = route.replace(/\{(\w+)\}/g, (_, name: string) => {
+      const part = rest[name] as string | number | null | undefined;
+      if (part === undefined || part === null || part === "") throw new TypeError(`${method} ${route} needs ${JSON.stringify(name)}`);
+      Reflect.deleteProperty(rest, name);
+      return encodeURIComponent(String(part));
+    });
     if (method === "GET" || method === "DELETE") return this.connection.call(method, at, { query: rest as NonNullable<CallOptions["query"]> });
     const identified = IDENTITIES.some((field) => field in rest);
     return this.connection.call(method, at, { body: rest, ...(identified && { idempotencyKey: null }) });
@@ -160,8 +163,8 @@ export class Client {
   async *items<R extends Route<"GET">>(route: R, ...[args]: ArgsGiven<"GET", R>): AsyncGenerator<Item<R>> {
     let cursor: string | null | undefined;
     do {
-      const given = [{ ...(args as object | undefined), ...(cursor != null && { cursor }) }] as unknown as ArgsGiven<"GET", R>;
-      const page = (await this.call("GET", route, ...given)) as Page<Item<R>>;
+      const asked = [{ ...(args as object | undefined), ...(cursor != null && { cursor }) }] as unknown as ArgsGiven<"GET", R>;
+      const page = (await this.call("GET", route, ...asked)) as Page<Item<R>>;
       yield* page.items;
       cursor = page.next_cursor;
     } while (cursor != null);
@@ -266,7 +269,7 @@ export class Execution<O = unknown> {
   /** Begins a new execution with what this one did before a step, or with all of it. */
   async fork(options: { before?: Step; input?: unknown; tags?: Record<string, string>; budgets?: string[] } = {}): Promise<Execution<O>> {
     const { before, input, tags, budgets } = options;
-    const body = present({ before_step: stepOf(before), tags, budget_ids: budgets, ...(input !== undefined && encoded("input", input)) });
+    const body = present({ before_step: stepOf(before), tags, budget_ids: budgets, ...given("input", input) });
     const forked = await this.connection.call<Schemas["ForkExecutionOutcome"]>("POST", this.#at("/fork"), { body });
     return new Execution<O>(this.connection, forked.execution_id, this.output);
   }
@@ -293,7 +296,7 @@ export class Execution<O = unknown> {
   /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
   signal(name: string, payload?: unknown, options: { waitpoint?: string; token?: string; source?: string } = {}): Promise<Schemas["SignalOutcome"]> {
     const { waitpoint: waitpoint_id, token, source: source_identity } = options;
-    return this.connection.call("POST", this.#at("/signal"), { body: present({ name, payload, waitpoint_id, token, source_identity }) });
+    return this.connection.call("POST", this.#at("/signal"), { body: present({ name, ...given("payload", payload), waitpoint_id, token, source_identity }) });
   }
 
   /**
@@ -301,7 +304,7 @@ export class Execution<O = unknown> {
    * `keep`, `run_again` or `fail` for one that the program no longer fits.
    */
   async decide(step: Step, answer: Args<"POST", "/v1/executions/{execution_id}/steps/decide">["answer"], result?: unknown): Promise<void> {
-    await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, result }) });
+    await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, ...given("result", result) }) });
   }
 
   /** Its stream while it runs. The iterator reconnects by itself after the last frame: none is missed, none comes twice. */
@@ -335,7 +338,7 @@ export function submission(task: string | AnyTask, input: unknown, options: Subm
   const after = (span: Span | undefined) => (span === undefined ? undefined : Date.now() + milliseconds(span));
   return present({
     kind: defined?.kind ?? task,
-    ...(input === undefined ? {} : encoded("input", input)),
+    ...given("input", input),
     lane: options.lane ?? defined?.lane,
     namespace: options.namespace ?? namespace,
     idempotency_key: options.idempotencyKey,

@@ -5,7 +5,7 @@ import type { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
 import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
-import { checked, type Content, type StandardSchema, valueOf } from "./schema.js";
+import { checked, type Content, encoded, type StandardSchema, valueOf } from "./schema.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, pause, SHORT_WAIT_MS, type Span } from "./time.js";
 import { Turn, type TurnOptions } from "./turn.js";
@@ -104,7 +104,7 @@ export class Context {
     return { debug: named("debug"), info: named("info"), warn: named("warn"), error: named("error") };
   }
 
-  /** Runs the body and records its result, or brings back what it did before. Results are JSON. */
+  /** Runs the body and records its result, or brings back what it did before. Results are JSON, or bytes. */
   async step<T>(name: string, body: Body<T>, options: StepOptions = {}): Promise<T> {
     return this.#step(name, body, options);
   }
@@ -152,8 +152,7 @@ export class Context {
         const shown = doubt === undefined ? entry("begun", before + tried) : undefined;
         const result = await this.#journal.while(this.#oneTry(body, options.timeout, shown));
         const took_ms = Math.round(performance.now() - started);
-        const value = result === undefined ? null : result;
-        const done = { ...entry("completed", before + tried), result: value, took_ms, ...(compensates && { compensates }) };
+        const done = { ...entry("completed", before + tried), ...encoded("result", result), took_ms, ...(compensates && { compensates }) };
         await this.#journal.record(done);
         return result;
       } catch (thrown) {
@@ -177,22 +176,26 @@ export class Context {
   /** One try of a body, with its limit; a long one is shown as begun. */
   async #oneTry<T>(body: Body<T>, timeout: Span | undefined, shown: StepEntry | undefined): Promise<T> {
     const limit = new AbortController();
+    const ended = new AbortController();
     const signal = AbortSignal.any([this.signal, limit.signal]);
-    const timers: NodeJS.Timeout[] = [];
     const late = new Promise<never>((_, reject) => {
       if (timeout === undefined) return;
       const ms = milliseconds(timeout);
       const error = new TaskError(`the step did not end within ${ms} ms`, { category: "timeout" });
-      timers.push(setTimeout(() => { reject(error); limit.abort(error); }, ms));
+      void pause(ms, ended.signal).then(() => {
+        if (ended.signal.aborted) return;
+        reject(error);
+        limit.abort(error);
+      });
     });
     let recorded: Promise<unknown> | undefined;
-    if (shown !== undefined) {
-      timers.push(setTimeout(() => { recorded = this.#journal.record(shown).catch(() => undefined); }, SHOWN_AFTER_MS));
-    }
+    const show = () => { recorded = shown && this.#journal.record(shown).catch(() => undefined); };
+    const timer = shown && setTimeout(show, SHOWN_AFTER_MS);
     try {
       return await Promise.race([Promise.resolve(body(signal)), late]);
     } finally {
-      timers.forEach(clearTimeout);
+      clearTimeout(timer);
+      ended.abort();
       await recorded;
     }
   }
@@ -300,10 +303,10 @@ export class Context {
     return derived("uuid", this.executionId, this.#generation, key === undefined ? { name } : { name, key });
   }
 
-  /** Writes a frame to the execution's stream: text, or any JSON. Frames of one turn go together. */
+  /** Writes a frame to the execution's stream: text, bytes, or any JSON. Frames of one turn go together. */
   emit(type: string, value: unknown): void {
-    const text = typeof value === "string" ? Buffer.from(value).toString("base64") : undefined;
-    this.#frames.write(text === undefined ? { type, payload: value } : { type, payload_base64: text, content_type: "text/plain; charset=utf-8" });
+    if (typeof value !== "string") this.#frames.write({ type, ...encoded("payload", value) });
+    else this.#frames.write({ type, ...encoded("payload", Buffer.from(value)), content_type: "text/plain; charset=utf-8" });
   }
 
   /** Says how far the task is. */

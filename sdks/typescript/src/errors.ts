@@ -1,4 +1,6 @@
 /** Errors: refusals of the server, servers out of reach, and the ways in which a task ends without a result. */
+import { StringDecoder } from "node:string_decoder";
+
 import type { components } from "./wire.js";
 
 /** A problem as the server describes it. Codes and fields that this version does not know are kept. */
@@ -38,6 +40,11 @@ export class ExecutionFailedError extends Error {
   constructor(readonly executionId: string, readonly state: string, readonly category: string | undefined, reason: string) {
     super(reason);
   }
+}
+
+/** The function was parked, or its lease is gone: its context takes no more calls. */
+export class Interrupted extends Error {
+  override readonly name = "Interrupted";
 }
 
 export interface TaskErrorOptions {
@@ -95,17 +102,51 @@ export class BudgetRefused extends BudgetExceeded {
   }
 }
 
-/** Category and message of anything that was thrown. */
+const MESSAGE_MAX_BYTES = 4_096;
+const CATEGORY_MAX_BYTES = 256;
+
+/** Category and message of anything that was thrown, in words that the server takes. */
 export function inWords(thrown: unknown): { category: string; message: string } {
-  if (thrown instanceof TaskError) return { category: thrown.category, message: thrown.message };
-  if (thrown instanceof FlowFabricError) return { category: thrown.code, message: thrown.message };
-  if (thrown instanceof Error) return { category: "error", message: thrown.message || thrown.name };
-  return { category: "error", message: String(thrown) };
+  let [category, message] = ["error", thrown instanceof Error ? thrown.constructor.name : typeof thrown];
+  try {
+    if (thrown instanceof TaskError) ({ category, message } = thrown);
+    else if (thrown instanceof FlowFabricError) ({ code: category, message } = thrown);
+    else message = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+  } catch {
+    // The error of somebody else may be unable to say what it is.
+  }
+  category = category.replace(/(?![ \u200c\u200d])[\p{Cc}\p{Cf}\s]/gu, "");
+  return { category: cut(category, CATEGORY_MAX_BYTES) || "error", message: cut(message, MESSAGE_MAX_BYTES) };
+}
+
+/** Text cut after a whole character. Half of a surrogate pair, which has no bytes, is spelled out. */
+function cut(text: string, maxBytes: number): string {
+  const whole = text.replaceAll("\0", "").replace(/\p{Surrogate}/gu, (half) => `\\u${half.charCodeAt(0).toString(16)}`);
+  return new StringDecoder("utf8").write(Buffer.from(whole).subarray(0, maxBytes));
 }
 
 /** The stacks of an error and its causes. Their other fields are left out, because they may hold secrets. */
 export function withStack(thrown: unknown, causesMax = 8): string {
-  if (!(thrown instanceof Error)) return String(thrown);
+  const { message } = inWords(thrown);
+  if (!(thrown instanceof Error)) return message;
   const cause = thrown.cause === undefined || causesMax === 0 ? "" : `\ncaused by ${withStack(thrown.cause, causesMax - 1)}`;
-  return (thrown.stack ?? inWords(thrown).message) + cause;
+  try {
+    return (thrown.stack ?? message) + cause;
+  } catch {
+    return message + cause;
+  }
+}
+
+const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);
+
+/** Whether the lease behind a task is lost, so that its work is somebody else's by now. */
+export function isLost(error: unknown): boolean {
+  return error instanceof FlowFabricError && LOST.has(error.code);
+}
+
+/** Whether a call was refused for what it says, so that saying it again would be refused again. */
+export function refusesContent(error: unknown): boolean {
+  if (!(error instanceof FlowFabricError)) return !(error instanceof UnreachableError || error instanceof Interrupted);
+  const byContent = error.status >= 400 && error.status < 500 && error.status !== 401 && error.status !== 403;
+  return byContent && !error.retryable && !isLost(error);
 }

@@ -32,18 +32,22 @@ export interface ExchangeOptions {
 interface Ending {
   name: EndingName;
   body: Record<string, unknown>;
+  /** Its task counts as in hand until it is answered, or the lease is lost. */
+  inHand: boolean;
 }
 
 const ENDINGS_MAX = 100;
 const CLAIM_TASKS_MAX = 256;
 const CLAIM_PAUSE_MS = 1_000;
+/** A worker that stops waits for so long to hear what its claim has brought. */
+const LAST_CLAIM_MS = 5_000;
 
 export class Exchange {
   /** An ending that the shared call did not take has no answer there. */
   readonly #endings = new Gatherer<Ending, unknown>((batch) => this.#send(batch), ENDINGS_MAX);
-  /** Tasks that calls under way ask for, and those whose endings they carry. */
+  /** Tasks that calls under way ask for, and endings that one of them carries. */
   #asked = 0;
-  #leaving = 0;
+  #leaving: Ending[] = [];
   /** Claims nothing more. */
   closed = false;
 
@@ -54,7 +58,8 @@ export class Exchange {
 
   /** How many tasks the worker could take beside those that it has asked for. */
   get room(): number {
-    const room = this.options.capacity - this.options.inHand() - this.#asked + this.#leaving;
+    const leaving = this.#leaving.filter(({ inHand }) => inHand).length;
+    const room = this.options.capacity - this.options.inHand() - this.#asked + leaving;
     return this.closed ? 0 : Math.max(0, Math.min(room, CLAIM_TASKS_MAX));
   }
 
@@ -72,7 +77,8 @@ export class Exchange {
 
   /** Ends a task, or parts from it. The call is repeated for as long as the lease lasts. */
   async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, holder: LeaseHolder): Promise<T> {
-    const answer = await Promise.race([holder.lost, this.#endings.put({ name, body })]);
+    const ending = { name, body, inHand: true };
+    const answer = await Promise.race([holder.lost, this.#endings.put(ending)]).finally(() => { ending.inHand = false; });
     if (answer !== undefined) return answer as T;
     // Its own answer says all there is to say about an ending that the shared call did not take.
     const { execution_id, ...own } = body;
@@ -81,7 +87,6 @@ export class Exchange {
   }
 
   async #send(batch: Ending[]): Promise<unknown[]> {
-    this.#leaving += batch.length;
     try {
       const { end } = await this.#exchange(batch, { retryForMs: Infinity });
       return batch.map(({ name }, place) => (end[place] as Record<string, unknown> | undefined)?.[name]);
@@ -89,26 +94,33 @@ export class Exchange {
       // It is too large, or one of them cannot be written: each of them is told by itself.
       console.warn(`flowfabric: an exchange was refused; its endings are handed in one by one: ${inWords(error).message}`);
       return [];
-    } finally {
-      this.#leaving -= batch.length;
     }
   }
 
   /** The lease ids tell a repeat of a claim, and the fences one of an ending. */
   async #exchange(batch: Ending[], options: CallOptions): Promise<Schemas["ExchangeOutcome"]> {
     const { instanceId, asks, take } = this.options;
+    // Endings go one call after another.
+    if (batch.length > 0) this.#leaving = batch;
     const max_tasks = this.room;
     this.#asked += max_tasks;
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
     const claim = max_tasks === 0 ? {} : { claim: { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 } };
     const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...this.connection.scope };
-    const onRepeat = () => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true } }) });
-    const sent = { ...options, body, idempotencyKey: null, onRepeat };
+    const repeated = (more: object) => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true, ...more } }) });
+    const call = (said: CallOptions) =>
+      this.connection.call<Schemas["ExchangeOutcome"]>("POST", path`/v1/workers/${instanceId}/exchange`, { ...options, idempotencyKey: null, ...said });
     let answer: Schemas["ExchangeOutcome"];
     try {
-      answer = await this.connection.call("POST", path`/v1/workers/${instanceId}/exchange`, sent);
+      answer = await call({ body, onRepeat: () => repeated({}) }).catch((error: unknown) => {
+        if (!options.signal?.aborted) throw error;
+        // The claim may have brought tasks whose answer is lost with the call: they would stay leased.
+        return call({ body: repeated({ wait_ms: 0 }), waitMs: 0, signal: AbortSignal.timeout(LAST_CLAIM_MS) });
+      });
     } finally {
       this.#asked -= max_tasks;
+      // A task that its ending has not taken away stays in hand.
+      if (batch.length > 0) this.#leaving = [];
     }
     take(answer.claim?.tasks ?? []);
     return answer;

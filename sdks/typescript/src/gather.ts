@@ -14,6 +14,8 @@ export class Gatherer<T, R> {
   constructor(
     private readonly deliver: (items: T[]) => Promise<readonly R[]>,
     private readonly limit: number,
+    /** Whether the items of a delivery that failed so are delivered in smaller ones. */
+    private readonly divides: (error: unknown) => boolean = () => false,
   ) {}
 
   /** Hands over an item. Its answer stands at the item's place in what the delivery answers. */
@@ -31,15 +33,18 @@ export class Gatherer<T, R> {
   async #send(): Promise<void> {
     // Branches that are about to hand something over in this turn do so first.
     await new Promise((resolve) => setImmediate(resolve));
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, this.limit);
-      try {
-        const answers = await this.deliver(batch.map(({ item }) => item));
-        batch.forEach(({ resolve }, place) => { resolve(answers[place] as R); });
-      } catch (error) {
-        batch.forEach(({ reject }) => { reject(error); });
-      }
-    }
+    while (this.#waiting.length > 0) await this.#deliver(this.#waiting.splice(0, this.limit));
     this.#sending = undefined;
+  }
+
+  async #deliver(batch: Waiting<T, R>[]): Promise<void> {
+    try {
+      const answers = await this.deliver(batch.map(({ item }) => item));
+      batch.forEach(({ resolve }, place) => { resolve(answers[place] as R); });
+    } catch (error) {
+      const half = batch.length >> 1;
+      if (half === 0 || !this.divides(error)) batch.forEach(({ reject }) => { reject(error); });
+      else for (const part of [batch.slice(0, half), batch.slice(half)]) await this.#deliver(part);
+    }
   }
 }

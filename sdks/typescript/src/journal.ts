@@ -4,7 +4,7 @@
  * may be parked.
  */
 import type { Schemas } from "./client.js";
-import { FlowFabricError, TaskError } from "./errors.js";
+import { FlowFabricError, refusesContent, TaskError } from "./errors.js";
 import { Gatherer } from "./gather.js";
 import { labelOf, type StepIdentity } from "./ids.js";
 
@@ -38,13 +38,10 @@ export class StartOver extends Error {
   override readonly name = "StartOver";
 }
 
-/** The function was parked, or its lease is gone: its context takes no more calls. */
-export class Interrupted extends Error {
-  override readonly name = "Interrupted";
-}
-
 const NAME_MAX_BYTES = 128;
 const ENTRIES_PER_CALL_MAX = 100;
+/** The server takes 16 MiB in a call. */
+const ENTRIES_MAX_BYTES = 8 * 1024 * 1024;
 const STEPS_NAMED_MAX = 100;
 
 export class Journal {
@@ -58,7 +55,7 @@ export class Journal {
   /** Names without a key whose last call has not ended. */
   readonly #unfinished = new Set<string>();
   readonly #waits = new Map<string, { identity: StepIdentity; wait: Wait; resolve: (entry: StepView) => void }>();
-  readonly #records = new Gatherer<StepEntry, number>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX);
+  readonly #records = new Gatherer<StepEntry, number>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX, isForSome);
   #reading: Promise<void> | undefined;
   #complete: boolean;
   nextNumber: number;
@@ -182,6 +179,7 @@ export class Journal {
 
   async #send(entries: StepEntry[]): Promise<number[]> {
     const first = this.nextNumber;
+    if (entries.length > 1 && Buffer.byteLength(JSON.stringify(entries)) > ENTRIES_MAX_BYTES) throw new RangeError("too large for one call");
     try {
       this.nextNumber = (await this.holder.record(first, entries)).next_number;
     } catch (error) {
@@ -263,4 +261,9 @@ function failureOfRecord(error: unknown): unknown {
   if (error.code === "journal_conflict") return new StartOver(error.message);
   if (error.code === "journal_full") return new TaskError(error.message, { category: "journal_full" });
   return error;
+}
+
+/** Whether entries were refused of which some can be recorded without the others; none of them is stored. */
+function isForSome(error: unknown): boolean {
+  return !(error instanceof StartOver) && refusesContent(error);
 }

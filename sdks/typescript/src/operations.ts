@@ -1,4 +1,4 @@
-/** The operations of the API by their generated types: what each takes and answers, by its method and route. */
+/** The operations of the API by their generated types: what each takes and answers, by its method and route; and which of them are in a namespace. */
 import type { paths } from "./wire.js";
 
 export type Method = "GET" | "POST" | "PUT" | "DELETE";
@@ -19,3 +19,14 @@ export type ArgsGiven<M extends Method, R extends Route<M>> = object extends Arg
 export type Answer<M extends Method, R extends Route<M>> = Json<Operation<M, R>, 200> | Json<Operation<M, R>, 201> | Json<Operation<M, R>, 202>;
 /** An item of a list. */
 export type Item<R extends Route<"GET">> = Answer<"GET", R> extends { items: (infer T)[] } ? T : never;
+
+/** Operations that take a namespace. */
+const NAMESPACED =
+  /^\w+ \/v1\/(approvals|budgets|counts|events|lanes|providers|quotas|schedules|subscriptions|tools|workers)(\/|$)|^\w+ \/v1\/(admin\/audit|bulk|executions|flows|hooks)$|^(GET|DELETE) \/v1\/hooks\/|^POST \/v1\/admin\/tokens$/;
+
+/** Arguments in the namespace of a client, unless they name another one. A child is where its parent is. */
+export function inNamespace(scope: { namespace?: string }, operation: string, args: Record<string, unknown>): Record<string, unknown> {
+  const scoped = (one: object) => ("parent" in one ? { ...one } : { ...scope, ...one });
+  const { executions } = args;
+  return { ...(NAMESPACED.test(operation) ? scoped(args) : args), ...(Array.isArray(executions) && { executions: executions.map(scoped) }) };
+}

@@ -42,6 +42,11 @@ export function encoded(field: string, value: unknown): Record<string, unknown> 
   return { [`${field}_base64`]: Buffer.from(value).toString("base64"), content_type: "application/octet-stream" };
 }
 
+/** The same, and no fields for no value. */
+export function given(field: string, value: unknown): Record<string, unknown> {
+  return value === undefined ? {} : encoded(field, value);
+}
+
 /** An object without the fields that are not there. */
 export function present(fields: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));

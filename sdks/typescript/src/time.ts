@@ -29,7 +29,19 @@ export function milliseconds(span: Span): number {
   return Math.round(total);
 }
 
-/** Resolves after a pause, or at once when the signal fires. */
+/** A wait that somebody asks for, as the server takes it: whole, and within its limit; none where it is no number. */
+export function waitWithin(ms: number | undefined, maxMs: number): number | undefined {
+  return ms === undefined || Number.isNaN(ms) ? undefined : Math.round(Math.min(Math.max(ms, 0), maxMs));
+}
+
+/** Timers of Node that are longer than this act at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
+/** Resolves after a pause, however long it is, or at once when the signal fires. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  await setTimeout(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
+  let left = ms;
+  do {
+    await setTimeout(Math.min(left, TIMER_MAX_MS), undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
+    left -= TIMER_MAX_MS;
+  } while (left > 0 && signal?.aborted !== true);
 }

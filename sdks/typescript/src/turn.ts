@@ -6,7 +6,10 @@ import { path } from "./http.js";
 import type { StepIdentity } from "./ids.js";
 import type { Journal } from "./journal.js";
 import { present } from "./schema.js";
-import { milliseconds, pause, SHORT_WAIT_MS, type Span } from "./time.js";
+import { milliseconds, pause, SHORT_WAIT_MS, type Span, waitWithin } from "./time.js";
+
+/** A provider is left alone for this long at the most. */
+const THROTTLE_MAX_MS = 86_400_000;
 
 export interface TurnOptions {
   /** The tokens that the call is expected to cost. */
@@ -55,7 +58,7 @@ export class Turn {
       return value;
     } catch (error) {
       if (error instanceof Throttled) {
-        const said = present({ namespace: this.link.task.namespace, retry_after_ms: error.retryAfterMs });
+        const said = present({ namespace: this.link.task.namespace, retry_after_ms: waitWithin(error.retryAfterMs, THROTTLE_MAX_MS) });
         await this.link.held("POST", path`/v1/providers/${this.provider}/throttle`, { body: said });
       }
       await this.#settle(error instanceof Throttled ? 0 : (this.options.tokens ?? 0));

@@ -4,15 +4,15 @@ import { Worker as Thread } from "node:worker_threads";
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure, type TaskLink } from "./context.js";
 import { Exchange, type EndingName, type LeaseHolder } from "./exchange.js";
-import { FlowFabricError, inWords, TaskError, withStack } from "./errors.js";
+import { Interrupted, inWords, isLost, refusesContent, TaskError, withStack } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
-import { Interrupted, Journal, StartOver } from "./journal.js";
+import { Journal, StartOver } from "./journal.js";
 import type { FromRenewer, HeldLease, RenewerData, ToRenewer } from "./renewer.js";
 import { checked, type Content, encoded, present, valueOf } from "./schema.js";
 import type { AnyTask } from "./task.js";
-import { milliseconds, pause, type Span } from "./time.js";
+import { milliseconds, pause, type Span, waitWithin } from "./time.js";
 import { inTrace } from "./trace.js";
 
 export interface WorkerOptions {
@@ -46,7 +46,8 @@ type End = { how: "completed"; result: unknown } | { how: "failed"; error: unkno
 const CLAIM_WAIT_MS = 20_000;
 /** The error of a branch that goes on after its function has ended. Made once, because an error costs its stack. */
 const ENDED = new Interrupted("the task is no longer in the hands of this call");
-const LOST = new Set(["stale_lease", "lease_expired", "lease_revoked", "execution_not_active", "execution_not_found"]);
+/** The longest wait that a failure may ask for. */
+const RETRY_AFTER_MAX_MS = 10 * 366 * 86_400_000;
 
 export class Worker {
   readonly instanceId: string;
@@ -102,7 +103,6 @@ export class Worker {
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
       const claim = () => this.#exchange.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       while (!this.#stopping.signal.aborted) await (this.#exchange.room > 0 ? claim() : free());
-      this.#exchange.closed = true;
       await this.#drain();
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
@@ -116,6 +116,7 @@ export class Worker {
 
   /** Takes nothing more. `run` ends when the tasks in hand have ended. */
   stop(): void {
+    this.#exchange.closed = true;
     this.#stopping.abort(new Interrupted("the worker stops"));
     this.#freed();
   }
@@ -136,7 +137,7 @@ export class Worker {
       this.#working += 1;
       // A task whose end is on its way keeps no other from running.
       held.ended = held.work(() => { this.#working -= 1; this.#startWaiting(); }).finally(() => {
-        this.#released.push(leaseId);
+        this.#release(leaseId);
         this.#running.delete(leaseId);
         this.#startWaiting();
       });
@@ -166,9 +167,9 @@ export class Worker {
   }
 
   async #handBackWaiting(): Promise<void> {
-    const waiting = [...this.#waiting.values()];
+    const waiting = [...this.#waiting];
     this.#waiting.clear();
-    await Promise.all(waiting.map((held) => held.handBack()));
+    await Promise.all(waiting.map(([leaseId, held]) => held.handBack().finally(() => { this.#release(leaseId); })));
   }
 
   #registration(): RenewerData["registration"] {
@@ -214,7 +215,12 @@ export class Worker {
     await this.#client.connection.call("DELETE", this.#route, { query, signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
   }
 
-  /** Tells the renewer of leases before their functions run. What is no longer held is said with the next ones. */
+  /** A lease is no longer held. The leases of one turn are told together. */
+  #release(leaseId: string): void {
+    if (this.#released.push(leaseId) === 1) setImmediate(() => { this.#tell([]); });
+  }
+
+  /** Tells the renewer of leases before their functions run. */
   #tell(hold: HeldLease[]): void {
     if (hold.length + this.#released.length === 0) return;
     const message: ToRenewer = { hold, release: this.#released.splice(0) };
@@ -381,32 +387,29 @@ class HeldTask implements TaskLink, LeaseHolder {
   }
 
   async #end(end: End): Promise<void> {
-    if (end.how === "start_over") await this.#part("delay", { delay_ms: 0 });
-    else if (end.how === "failed") {
-      console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(end.error)}`);
-      await this.#fail(end.error);
-    } else if (end.how === "completed") await this.#complete(end.result);
-  }
-
-  async #complete(result: unknown): Promise<void> {
     try {
-      await this.#part("complete", { ...encoded("result", result), ...this.#journal.runNotes() });
+      if (end.how === "start_over") await this.#part("delay", { delay_ms: 0 });
+      else if (end.how === "completed") await this.#part("complete", { ...encoded("result", end.result), ...this.#journal.runNotes() });
+      else if (end.how === "failed") await this.#fail(end.error);
     } catch (error) {
-      if (!refusesContent(error)) throw error;
+      if (end.how === "start_over" || !refusesContent(error)) throw error;
       // Without this its work would be done again and again, whenever its lease has run out.
-      console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${inWords(error).message}`);
-      await this.#fail(new TaskError(inWords(error).message, { category: "refused" }));
+      const reason = inWords(error).message;
+      console.warn(`flowfabric: ${this.task.execution_id}: its ending was refused; the attempt fails: ${reason}`);
+      if (end.how === "completed") await this.#end({ how: "failed", error: new TaskError(reason, { category: "refused" }) });
+      else await this.#part("fail", { reason, category: "refused" });
     }
   }
 
   async #fail(error: unknown): Promise<void> {
+    console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(error)}`);
     const { category, message } = inWords(error);
     const undone = this.#journal.undone();
-    const retryAfter = error instanceof TaskError ? error.retryAfterMs : undefined;
+    const retryAfter = error instanceof TaskError ? waitWithin(error.retryAfterMs, RETRY_AFTER_MAX_MS) : undefined;
     const cause = error instanceof StepFailure && error.category !== "in_doubt" ? error.step : undefined;
     await this.#part("fail", {
       ...present({ reason: message, category, retry_after_ms: retryAfter, cause, undone: undone.length > 0 ? undone : undefined }),
-      ...(cause !== undefined && { first_number: this.#journal.nextNumber }),
+      ...((cause !== undefined || undone.length > 0) && { first_number: this.#journal.nextNumber }),
       ...this.#journal.runNotes(),
     });
   }
@@ -414,14 +417,4 @@ class HeldTask implements TaskLink, LeaseHolder {
   #at(part: string): string {
     return path`/v1/executions/${this.task.execution_id}` + part;
   }
-}
-
-function isLost(error: unknown): boolean {
-  return error instanceof FlowFabricError && LOST.has(error.code);
-}
-
-/** Whether a call was refused for what it says, so that saying it again would be refused again. */
-function refusesContent(error: unknown): boolean {
-  if (error instanceof TypeError) return true;
-  return error instanceof FlowFabricError && error.status >= 400 && error.status < 500 && !error.retryable && !isLost(error);
 }

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 
-import { Client, ExecutionFailedError, FlowFabricError, task } from "../src/index.js";
+import { Client, Connection, ExecutionFailedError, FlowFabricError, task } from "../src/index.js";
 import { childId, derived, draw } from "../src/ids.js";
 import { freePort } from "../src/testing.js";
 import { valueOf } from "../src/schema.js";
@@ -227,4 +227,59 @@ test("a hard limit is an error of the task, and a soft one is said", async () =>
     });
     assert.deepEqual((await client.budget("spenders")).usage, { tokens: 55 });
   });
+});
+
+test("operations of a client are in its namespace wherever they take one", async () => {
+  interface Fields { $ref?: string; properties?: object; allOf?: Fields[] }
+  interface Operation { parameters?: { name: string; in: string }[]; requestBody?: { content: Record<string, { schema: Fields } | undefined> } }
+  interface Document { paths: Record<string, Record<string, Operation>>; components: { schemas: Record<string, Fields> } }
+  const { paths, components } = JSON.parse(await readFile(new URL("../../../../crates/server/openapi.json", import.meta.url), "utf8")) as Document;
+  const names = (fields: Fields | undefined): string[] => {
+    const referred = fields?.$ref?.split("/").at(-1);
+    return [...Object.keys(fields?.properties ?? {}), ...(fields?.allOf ?? []).flatMap(names), ...(referred === undefined ? [] : names(components.schemas[referred]))];
+  };
+  const seen: string[] = [];
+  const connection = new Connection({ server: own.server.url, namespace: "team-a" });
+  connection.call = (_method, _path, options) => {
+    seen.push(JSON.stringify([options?.query ?? {}, options?.body ?? {}]));
+    return Promise.resolve(undefined as never);
+  };
+  const scoped = new Client(connection) as unknown as { call: (method: string, route: string, args: object) => Promise<unknown> };
+  let inNamespace = 0;
+  for (const [route, operations] of Object.entries(paths)) {
+    for (const [method, { parameters = [], requestBody }] of Object.entries(operations)) {
+      // Its body is the event of somebody else, as it came.
+      if (route === "/v1/hooks/{name}" && method === "post") continue;
+      const inRoute = Object.fromEntries([...route.matchAll(/\{(\w+)\}/g)].map(([, name = ""]) => [name, "x"] as const));
+      const query = parameters.filter((one) => one.in === "query").map(({ name }) => name);
+      const takesOne = [...query, ...names(requestBody?.content["application/json"]?.schema)].includes("namespace");
+      await scoped.call(method.toUpperCase(), route, inRoute);
+      assert.equal(seen.pop()?.includes('"namespace":"team-a"'), takesOne, `${method} ${route}`);
+      inNamespace += takesOne ? 1 : 0;
+    }
+  }
+  assert.ok(inNamespace > 50);
+  const executions = [{ kind: "one" }, { kind: "two", namespace: "team-b" }, { kind: "three", parent: {} }];
+  await scoped.call("POST", "/v1/executions/batch", { executions });
+  assert.deepEqual(JSON.parse(seen.pop() ?? ""), [{}, { executions: [{ namespace: "team-a", kind: "one" }, ...executions.slice(1)] }]);
+});
+
+test("a client changes and lists what is in its namespace", async () => {
+  const [one, other] = ["team-one", "team-two"].map((namespace) => own.server.client({ namespace })) as [Client, Client];
+  const [mine, its] = [await one.submit("of-a-team", null), await other.submit("of-a-team", null)];
+  await one.call("POST", "/v1/budgets", { name: "of-team-one", dimensions: { cents: { hard: 1 } } });
+  const budgets = [];
+  for await (const { name } of one.items("/v1/budgets")) budgets.push(name);
+  assert.deepEqual(budgets, ["of-team-one"]);
+  for await (const budget of other.items("/v1/budgets")) assert.fail(JSON.stringify(budget));
+  assert.equal((await one.bulk("cancel", { kind: ["of-a-team"] })).progress.done, 1);
+  assert.deepEqual([(await mine.get()).public_state, (await its.get()).public_state], ["cancelled", "waiting"]);
+});
+
+test("a call without a part of its route is refused, and names it", async () => {
+  const untyped = client as unknown as { call: (method: string, route: string, args?: object) => Promise<unknown> };
+  for (const args of [undefined, {}, { lane: undefined }, { lane: null }, { lane: "" }]) {
+    await assert.rejects(untyped.call("POST", "/v1/lanes/{lane}/pause", args), new TypeError('POST /v1/lanes/{lane}/pause needs "lane"'));
+  }
+  await assert.rejects(untyped.call("GET", "/v1/executions/{execution_id}/attempts/{attempt}/summary", { execution_id: "x" }), /needs "attempt"/);
 });

@@ -4,8 +4,8 @@ import { after, before, test } from "node:test";
 
 import { z } from "zod";
 
-import { type Client, ExecutionFailedError, NotDone, task, TaskError } from "../src/index.js";
-import { startServer, untilState, withWorker } from "./support.js";
+import { Client, ExecutionFailedError, NotDone, task, TaskError } from "../src/index.js";
+import { startProxy, startServer, untilState, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -326,4 +326,107 @@ test("a fork goes on before a step, and a diff shows what it did otherwise", asy
     assert.deepEqual((await origin.diff(fork)).map(({ one, other }) => [one?.name, other?.key]), [["write", "draft"]]);
     assert.deepEqual(await origin.diff(origin), []);
   });
+});
+
+test("results of parallel steps that are too large together are recorded in several calls", async () => {
+  const bulky = task("bulky", { retries: 0 }, async (ctx) => {
+    const pages = await Promise.all(Array.from({ length: 20 }, (_, place) => ctx.step("page", () => "x".repeat(900_000), { key: String(place) })));
+    return pages.join("").length;
+  });
+  const proxy = await startProxy(own.server.url);
+  try {
+    await withWorker(new Client({ server: proxy.url }), [bulky], async () => {
+      assert.equal(await (await client.submit(bulky, null)).result(), 18_000_000);
+    });
+  } finally {
+    proxy.close();
+  }
+  const records = proxy.calls.filter(({ name }) => name === "steps").map(({ body }) => body.entries?.length ?? 0);
+  assert.equal(records.reduce((total, each) => total + each, 0), 20);
+  assert.ok(records.length <= 8, records.join());
+});
+
+test("an entry that is refused fails its own step only", async () => {
+  const paid: Record<string, number> = {};
+  const refused: [name: string, key: string, value: unknown][] = [["bad", "large", "x".repeat(2_000_000)], ["bad", "\ud800", 1], ["bad", "bigint", 1n]];
+  const beside = task("beside", { retries: 0 }, async (ctx, which: number) => {
+    const [name, key, value] = refused[which] ?? ["", "", null];
+    let working = 0;
+    let go: () => void = () => undefined;
+    // They end in the same turn of the loop, so that their entries share a call.
+    const together = new Promise<void>((resolve) => { go = resolve; });
+    const work = async (result: unknown): Promise<unknown> => {
+      if (++working === 4) go();
+      await together;
+      return result;
+    };
+    const pay = (place: string) => ctx.step("pay", () => {
+      paid[`${place}${which}`] = (paid[`${place}${which}`] ?? 0) + 1;
+      return work(place);
+    }, { key: place, once: true });
+    const done = await Promise.allSettled([pay("a"), ctx.step(name, () => work(value), { key }), pay("b"), pay("c")]);
+    return done.map((one) => (one.status === "fulfilled" ? one.value : "refused"));
+  });
+  await withWorker(client, [beside], async () => {
+    for (const which of refused.keys()) {
+      const execution = await client.submit(beside, which);
+      assert.equal((await execution.wait({ timeout: "10s" })).public_state, "completed");
+      assert.deepEqual(await execution.result(), ["a", "refused", "b", "c"]);
+    }
+  });
+  assert.deepEqual(new Set(Object.values(paid)), new Set([1]));
+});
+
+test("a step fails with its own category whatever its failure says", async () => {
+  const failures: [said: string, recorded: string][] = [["é".repeat(3_000), "é".repeat(2_048)], ["a\0b", "ab"], ["\ud83d!", "\\ud83d!"]];
+  const caught: unknown[] = [];
+  const wordy = task("wordy", async (ctx, which: number) => {
+    await ctx.step("fail", () => { throw new TaskError(failures[which]?.[0] ?? "", { category: "final" }); }).catch((error: unknown) => {
+      assert.ok(error instanceof TaskError);
+      caught.push([error.category, error.message]);
+      throw error;
+    });
+  });
+  await withWorker(client, [wordy], async () => {
+    for (const [which, [, recorded]] of failures.entries()) {
+      const policy = { retry: { max_retries: 3, non_retryable_categories: ["final"] } };
+      const execution = await client.submit(wordy, which, { policy });
+      const { last_failure: failure } = await execution.wait({ timeout: "10s" });
+      assert.deepEqual([failure?.category, failure?.reason], ["final", recorded]);
+      assert.deepEqual((await execution.steps()).map(({ state, category, message }) => [state, category, message]), [["failed", "final", recorded]]);
+      assert.deepEqual(caught.pop(), ["final", recorded]);
+    }
+  });
+});
+
+test("bytes stay bytes in steps, signals, decisions and frames", async () => {
+  let charged = 0;
+  const binary = task("binary", async (ctx) => {
+    const step = await ctx.step("make", () => {
+      ctx.emit("chunk", Buffer.of(4, 5));
+      return Uint8Array.of(1, 2, 255);
+    });
+    const signal = await ctx.waitSignal<Uint8Array>("scan");
+    const decision = await ctx.step("pay", (): Uint8Array => {
+      charged += 1;
+      throw new Error("cut");
+    }, { once: "ask" });
+    return [step, signal, decision].map((each) => [each instanceof Uint8Array, ...each]);
+  });
+  await withWorker(client, [binary], async () => {
+    const execution = await client.submit(binary, null);
+    await untilState(client, execution.id, "suspended");
+    await execution.signal("scan", Buffer.of(0, 128));
+    while ((await execution.get()).public_state !== "suspended" || charged === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    await execution.decide("pay", "happened", Uint8Array.of(9));
+    assert.deepEqual(await execution.result(), [[true, 1, 2, 255], [true, 0, 128], [true, 9]]);
+    const frames = [];
+    for await (const event of execution.tail()) if (event.event === "frame") frames.push(event.value);
+    assert.deepEqual(frames, [Uint8Array.of(4, 5)]);
+  });
+});
+
+test("a step may take longer than a timer can be", async () => {
+  const patient = task("very-patient", { retries: 0 }, (ctx) => ctx.step("work", () => new Promise((resolve) => setTimeout(resolve, 50, "done")), { timeout: "30d" }));
+  await withWorker(client, [patient], async () => { assert.equal(await (await client.submit(patient, null)).result(), "done"); });
 });

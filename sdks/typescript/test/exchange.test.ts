@@ -160,3 +160,59 @@ test("prefetch is bounded, and handed back at once", async () => {
   await withWorker(direct, [ahead], async () => { assert.deepEqual(await resultsOf(submitted), submitted.map(() => "done")); });
   assert.deepEqual([...started].sort(), submitted.map(({ id }) => id).sort());
 });
+
+test("a worker that stops hands back what its claim has brought", async () => {
+  const { count, done } = counting("stopped-claims");
+  await throughProxy(async (proxy, client) => {
+    let answer: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => { answer = resolve; });
+    proxy.fate = (name, { claim }) => (name === "exchange" && claim !== undefined && claim.retry !== true ? held : undefined);
+    const submitted = await direct.submitBatch(count, nulls(3));
+    const states = () => Promise.all(submitted.map(async (one) => (one instanceof FlowFabricError ? one.code : (await one.get()).public_state)));
+    await withWorker(client, [count], async () => { await until(async () => (await states()).every((state) => state === "active")); });
+    assert.deepEqual(await states(), ["waiting", "waiting", "waiting"]);
+    answer();
+  });
+  assert.equal(done.size, 0);
+});
+
+test("a worker asks for no more than it has room for when a task stays in hand", async (t) => {
+  const warned = t.mock.method(console, "warn", () => undefined);
+  const words = task("words", (ctx) => ctx.waitSignal<string>("word"));
+  const executions = await Promise.all(Array.from({ length: 10 }, () => direct.submit(words, null)));
+  for (const execution of executions) await execution.signal("word", "hello");
+  await withWorker(direct, [words], async () => {
+    assert.deepEqual(new Set(await Promise.all(executions.map((one) => one.result()))), new Set(["hello"]));
+  }, { concurrency: 1 });
+  assert.ok(!warned.mock.calls.some(({ arguments: [said] }) => String(said).includes("a claim failed")));
+});
+
+test("a worker asks for no more than it has room for when a lease is lost before its end is told", async (t) => {
+  const warned = t.mock.method(console, "warn", () => undefined);
+  const said = (what: string) => warned.mock.calls.some(({ arguments: [words] }) => String(words).includes(what));
+  const { count } = counting("lost-beside-endings");
+  await throughProxy(async (proxy, client) => {
+    let answer: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => { answer = resolve; });
+    let away = false;
+    proxy.fate = (name, { end = [] }) => {
+      if (name === "exchange" && end.length > 0 && !away) {
+        away = true;
+        return held.then(() => { away = false; });
+      }
+      return away && ["heartbeat", "renew"].includes(name) ? "lose" : undefined;
+    };
+    const submitted = await direct.submitBatch(count, nulls(1));
+    const claims = () => proxy.calls.filter(({ name, body }) => name === "exchange" && body.claim !== undefined).length;
+    await withWorker(client, [count], async () => {
+      await until(() => said("its lease is lost: expired"));
+      const asked = claims();
+      // A worker that finds room asks for work in the same turn.
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      const later = claims();
+      answer();
+      assert.equal(later, asked);
+      assert.deepEqual(await resultsOf(submitted), [1]);
+    }, { concurrency: 1, leaseTtl: "1s" });
+  });
+});

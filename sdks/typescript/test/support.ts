@@ -60,14 +60,16 @@ export async function untilState(client: Client, id: string, state: string): Pro
 export interface Said {
   execution_id?: string;
   end?: unknown[];
+  category?: string;
+  entries?: unknown[];
   claim?: { retry?: boolean; lease_ids: string[] };
 }
 
-/** What stands between a worker and its server. `fate` may lose an answer, or give one itself: a status. */
+/** What stands between a worker and its server. `fate` may lose an answer, hold it back, or give one itself: a status. */
 export interface Proxy {
   url: string;
   calls: { name: string; body: Said }[];
-  fate: (name: string, body: Said) => "lose" | number | undefined;
+  fate: (name: string, body: Said) => "lose" | number | Promise<void> | undefined;
   close: () => void;
 }
 
@@ -88,6 +90,7 @@ export async function startProxy(target: string): Promise<Proxy> {
       const headers = { "content-type": "application/json" };
       const carried = await fetch(target + (request.url ?? ""), { method: request.method ?? "GET", headers, ...(text !== "" && { body: text }) });
       const answer = Buffer.from(await carried.arrayBuffer());
+      await (typeof fate === "object" ? fate : undefined);
       if (fate === "lose") request.socket.destroy();
       else response.writeHead(carried.status).end(answer);
     })().catch(() => { request.socket.destroy(); });

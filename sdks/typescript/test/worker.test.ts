@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { type Client, FlowFabricError, type StandardSchema, task, tool, Worker } from "../src/index.js";
-import { startServer, withWorker } from "./support.js";
+import { Client, FlowFabricError, type StandardSchema, task, TaskError, tool, Worker } from "../src/index.js";
+import { startProxy, startServer, withWorker } from "./support.js";
 
 let own: Awaited<ReturnType<typeof startServer>>;
 let client: Client;
@@ -66,6 +66,19 @@ test("a worker that is told to stop lets its tasks end and hands the others back
   await quick.cancel().catch(() => undefined);
 });
 
+test("a worker waits for its tasks longer than a timer can be", async () => {
+  let release: () => void = () => undefined;
+  const begun = new Promise<void>((begin) => { release = begin; });
+  const slow = task("slow-to-end", async () => {
+    release();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    return "ended";
+  });
+  const execution = await client.submit(slow, null);
+  await withWorker(client, [slow], () => begun, { drain: "30d" });
+  assert.equal((await execution.get()).public_state, "completed");
+});
+
 test("a result that the server refuses fails the attempt and says so", async () => {
   const deep = task("deep", () => {
     let nested: unknown = 1;
@@ -77,6 +90,93 @@ test("a result that the server refuses fails the attempt and says so", async () 
     await assert.rejects(execution.result());
     assert.equal((await execution.get()).last_failure?.category, "refused");
   });
+});
+
+/** An error that throws when it is asked what it says. */
+class Mute extends Error {
+  override get message(): string {
+    throw new RangeError("no words");
+  }
+}
+
+test("an attempt ends whatever its failure says", async () => {
+  const failures: [error: Error, category: string, reason: RegExp][] = [
+    [new TaskError("é".repeat(3_000), { category: "long" }), "long", /^é{2048}$/],
+    [new TaskError("a\0b", { category: "n\0ul\n" }), "nul", /^ab$/],
+    [new TaskError("\ud83d!"), "error", /^\\ud83d!$/],
+    [new TaskError("one", { category: "c".repeat(300) }), "c".repeat(256), /^one$/],
+    [new TaskError("two", { category: "" }), "error", /^two$/],
+    ...[0.5, -1, 1e300, NaN].map((retryAfterMs): [Error, string, RegExp] => [new TaskError("three", { retryAfterMs }), "error", /^three$/]),
+    [new Mute(), "error", /^Mute$/],
+  ];
+  const fails = task("fails", { retries: 0 }, (_ctx, which: number) => { throw failures[which]?.[0] ?? new Error("there is no such failure"); });
+  await withWorker(client, [fails], async () => {
+    for (const [which, [, category, reason]] of failures.entries()) {
+      const { last_failure: failure } = await (await client.submit(fails, which)).wait({ timeout: "10s" });
+      assert.equal(failure?.category, category);
+      assert.match(failure.reason, reason);
+    }
+  });
+});
+
+test("a wait that a failure asks for is rounded", async () => {
+  const hasty = task("hasty", { retries: 1 }, (ctx) => {
+    if (ctx.attempt === 0) throw new TaskError("again", { retryAfterMs: 0.5 });
+  });
+  await withWorker(client, [hasty], async () => {
+    const { public_state, retry_count } = await (await client.submit(hasty, null)).wait({ timeout: "10s" });
+    assert.deepEqual([public_state, retry_count], ["completed", 1]);
+  });
+});
+
+test("an attempt that fails with another error than the step that was made up for ends", async () => {
+  const saga = task("another-error", { retries: 0 }, async (ctx) => {
+    await ctx.step("book", () => null);
+    await ctx.step("unbook", () => null, { compensates: "book" });
+    throw new TaskError("sold out", { category: "sold_out" });
+  });
+  await withWorker(client, [saga], async () => {
+    const { last_failure: failure } = await (await client.submit(saga, null)).wait({ timeout: "10s" });
+    assert.deepEqual([failure?.category, failure?.reason], ["sold_out", "sold out"]);
+  });
+});
+
+test("an attempt whose failure is refused all the same ends", async (t) => {
+  t.mock.method(console, "warn", () => undefined);
+  const proxy = await startProxy(own.server.url);
+  proxy.fate = (name, { end = [], category }) => ((name === "exchange" && end.length > 0) || category === "odd" ? 400 : undefined);
+  const odd = task("odd", { retries: 0 }, () => { throw new TaskError("it is odd", { category: "odd" }); });
+  try {
+    await withWorker(new Client({ server: proxy.url }), [odd], async () => {
+      const { last_failure: failure } = await (await client.submit(odd, null)).wait({ timeout: "10s" });
+      assert.equal(failure?.category, "refused");
+      assert.match(failure.reason, /says the proxy/);
+    });
+  } finally {
+    proxy.close();
+  }
+});
+
+test("a task whose end could not be reported is left to its lease", async (t) => {
+  t.mock.method(console, "warn", () => undefined);
+  const proxy = await startProxy(own.server.url);
+  const mute = task("mute", (ctx) => ctx.attempt);
+  const refused = new Set<string>();
+  proxy.fate = (name, { end = [] }) => {
+    if (name === "exchange" && end.length > 0) return 404;
+    if (!["complete", "fail"].includes(name) || refused.has(name)) return undefined;
+    refused.add(name);
+    return 403;
+  };
+  try {
+    await withWorker(new Client({ server: proxy.url }), [mute], async () => {
+      const execution = await client.submit(mute, null);
+      const { public_state, reclaim_count } = await execution.wait({ timeout: "20s" });
+      assert.deepEqual([public_state, reclaim_count], ["completed", 1]);
+    }, { leaseTtl: "1s" });
+  } finally {
+    proxy.close();
+  }
 });
 
 test("a worker says what it serves, and why an attempt failed", async (t) => {
