@@ -88,7 +88,8 @@ impl Checker {
                 self.expect(!back, Invariant::RemovalGoesOn, || {
                     format!("{} came back while it was being removed", document.id)
                 });
-                if change.claimed() {
+                // What was granted before was chosen then, by place or by name.
+                if change.claimed() && change.before.grant.is_none() {
                     self.check_order(&document, commit.elapsed_ms);
                 }
                 self.meeting.written(&place, Some(&before.document), &document, commit.elapsed_ms);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{PING, ping, trouble};
 use crate::app::App;
 use crate::auth::Credential;
-use crate::feeds::{PAGE, Shown, event, render};
+use crate::feeds::{News, PAGE, Shown, event, render};
 use crate::shares::Place;
 
 /// A viewer of a journal looks again after this long, whatever it heard.
@@ -34,7 +34,7 @@ pub(super) struct Viewer {
     end: Option<Bytes>,
     /// Parts that are rendered and not yet sent.
     waiting: VecDeque<Bytes>,
-    feed: Option<broadcast::Receiver<Arc<Shown>>>,
+    feed: Option<broadcast::Receiver<Arc<News>>>,
     /// Everything up to the joining of the feed was read from the store.
     caught_up: bool,
     ended: bool,
@@ -155,7 +155,7 @@ impl Viewer {
     async fn step(&mut self) -> Result<()> {
         if let (Some(feed), true) = (self.feed.as_mut(), self.caught_up) {
             match feed.recv().await {
-                Ok(shown) => self.see(&shown),
+                Ok(news) => self.hear(&news),
                 Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
                 Err(broadcast::error::RecvError::Closed) => self.feed = None,
             }
@@ -177,6 +177,17 @@ impl Viewer {
             self.see(&shown);
         }
         Ok(())
+    }
+
+    /// Sends what was not seen yet of what the feed brings.
+    fn hear(&mut self, news: &News) {
+        match (&news.text, news.shown.as_slice()) {
+            (Some(text), [first, .., last] | [last @ first]) if first.seen.after > self.seen.after => {
+                self.seen = last.seen;
+                self.waiting.push_back(text.clone());
+            }
+            (_, shown) => shown.iter().for_each(|one| self.see(one)),
+        }
     }
 
     /// Sends what was not seen yet.
