@@ -1,6 +1,6 @@
 /** The context, which a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
-import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, Throttled } from "./errors.js";
+import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, type TaskErrorOptions, Throttled } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
 import { allItems, path } from "./http.js";
 import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
@@ -152,9 +152,9 @@ export class Context {
           await this.#journal.while(pause(Math.min(firstWait * 2 ** (tried - 1), SHORT_WAIT_MS), this.signal));
           continue;
         }
-        const failure = inWords(thrown);
-        await this.#journal.record({ ...entry("failed", before + tried), category: failure.category, message: failure.message });
-        throw new StepFailure(identity, failure, thrown);
+        const { category, message, retryAfterMs } = inWords(thrown);
+        await this.#journal.record({ ...entry("failed", before + tried), category, message });
+        throw new StepFailure(identity, { category, message, retryAfterMs }, thrown);
       }
     }
   }
@@ -339,9 +339,9 @@ export class Context {
 
 /** A step failed: what it threw first, or what the journal says of it. A retry of the attempt runs this step again. */
 export class StepFailure extends TaskError {
-  constructor(readonly step: StepIdentity, known: Partial<Pick<StepView, "category" | "message">>, cause?: unknown) {
-    const category = known.category ?? "error";
-    super(known.message ?? `step ${JSON.stringify(step.name)} failed`, { category, cause });
+  constructor(readonly step: StepIdentity, known: Partial<Pick<StepView, "category" | "message">> & Pick<TaskErrorOptions, "retryAfterMs">, cause?: unknown) {
+    const { category, message, retryAfterMs } = known;
+    super(message ?? `step ${JSON.stringify(step.name)} failed`, { category: category ?? "error", retryAfterMs, cause });
   }
 }
 
