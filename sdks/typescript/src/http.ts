@@ -43,9 +43,11 @@ export class Connection {
   readonly #retryForMs: number;
 
   constructor(options: ConnectOptions = {}) {
-    this.server = (options.server ?? process.env["FF_SERVER"] ?? "http://127.0.0.1:7171").replace(/\/+$/, "");
-    this.token = options.token ?? process.env["FF_TOKEN"];
-    this.namespace = options.namespace ?? process.env["FF_NAMESPACE"];
+    // An option or a variable that is empty says nothing.
+    const { FF_SERVER, FF_TOKEN, FF_NAMESPACE } = process.env;
+    this.server = (options.server || FF_SERVER || "http://127.0.0.1:7171").replace(/\/+$/, "");
+    this.token = options.token || FF_TOKEN || undefined;
+    this.namespace = options.namespace || FF_NAMESPACE || undefined;
     this.#retryForMs = options.retryForMs ?? 30_000;
     const { protocol, hostname } = new URL(this.server);
     const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
