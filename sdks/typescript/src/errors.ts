@@ -126,15 +126,19 @@ function cut(text: string, maxBytes: number): string {
   return new StringDecoder("utf8").write(Buffer.from(whole).subarray(0, maxBytes));
 }
 
-/** The stacks of an error and its causes. Their other fields are left out, because they may hold secrets. */
-export function withStack(thrown: unknown, causesMax = 8): string {
+/** What was thrown and its causes, but no more of them than so many: they may be a circle. */
+export function withCauses(thrown: unknown, causesMax = 8): unknown[] {
+  const isLast = !(thrown instanceof Error) || thrown.cause === undefined || causesMax === 0;
+  return isLast ? [thrown] : [thrown, ...withCauses(thrown.cause, causesMax - 1)];
+}
+
+/** The stack of an error, or the words of anything else. Other fields are left out, because they may hold secrets. */
+export function stackOf(thrown: unknown): string {
   const { message } = inWords(thrown);
-  if (!(thrown instanceof Error)) return message;
-  const cause = thrown.cause === undefined || causesMax === 0 ? "" : `\ncaused by ${withStack(thrown.cause, causesMax - 1)}`;
   try {
-    return (thrown.stack ?? message) + cause;
+    return thrown instanceof Error ? (thrown.stack ?? message) : message;
   } catch {
-    return message + cause;
+    return message;
   }
 }
 

@@ -4,7 +4,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Client, type Schemas } from "./client.js";
 import { Context, StepFailure } from "./context.js";
 import { type EndingName, Exchange } from "./exchange.js";
-import { Interrupted, inWords, isLost, refusesContent, TaskError, withStack } from "./errors.js";
+import { Interrupted, inWords, isLost, refusesContent, stackOf, TaskError, withCauses } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
@@ -380,10 +380,13 @@ class HeldTask implements TaskLink {
   }
 
   async #fail(error: unknown): Promise<void> {
-    console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(error)}`);
+    const chain = withCauses(error);
+    const stacks = chain.map(stackOf).join("\ncaused by ");
+    console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${stacks}`);
     const { category, message: reason, retryAfterMs } = inWords(error);
     const undone = this.#journal.undone();
-    const cause = error instanceof StepFailure && error.category !== "in_doubt" ? error.step : undefined;
+    // A step of which nobody knows whether it happened does not run again by itself.
+    const cause = chain.filter((one) => one instanceof StepFailure).find((one) => one.category !== "in_doubt")?.step;
     await this.#part("fail", {
       reason, category, cause, retry_after_ms: waitWithin(retryAfterMs, RETRY_AFTER_MAX_MS),
       ...(undone.length > 0 && { undone }),
