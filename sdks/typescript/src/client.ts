@@ -2,10 +2,10 @@
 import { ExecutionFailedError, FlowFabricError } from "./errors.js";
 import { FlowBuilder } from "./flow.js";
 import { Gatherer } from "./gather.js";
-import { type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
+import { allItems, type CallOptions, Connection, type ConnectOptions, path } from "./http.js";
 import { labelOf, spreadId, uuid7 } from "./ids.js";
 import { type Answer, type Args, type ArgsGiven, inNamespace, type Item, type Method, type Route } from "./operations.js";
-import { checked, type Content, given, present, type StandardSchema, valueOf } from "./schema.js";
+import { checked, given, present, type StandardSchema, valueOf } from "./schema.js";
 import { type StreamEvent, tail } from "./stream.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, pause, type Span } from "./time.js";
@@ -95,11 +95,11 @@ export class Client {
     // Each is known by the key of the batch and its place in it.
     const { idempotencyKey, ...each } = options;
     const executions = inputs.map((input) => submission(task, input, each, this.connection.namespace));
-    const sent = { body: { executions }, ...(idempotencyKey !== undefined && { idempotencyKey }) };
+    const sent = { body: { executions }, idempotencyKey };
     const answer = await this.connection.call<Schemas["CreateExecutionsOutcome"]>("POST", "/v1/executions/batch", sent);
     return answer.results.map((result) => {
       if ("execution_id" in result) return this.execution<O>(result.execution_id, task.output);
-      return new FlowFabricError({ status: 0, retryable: false, details: {}, ...(result.error as object) } as never);
+      return new FlowFabricError({ status: 0, retryable: false, details: {}, ...result.error });
     });
   }
 
@@ -253,23 +253,23 @@ export class Execution<O = unknown> {
       const reason = failure?.reason ?? ended.cancellation?.reason ?? `the execution is ${ended.public_state}`;
       throw new ExecutionFailedError(this.id, ended.public_state, failure?.category ?? undefined, reason);
     }
-    const content = await this.connection.call<Content>("GET", this.#at("/result"), { signal: options.signal });
+    const content = await this.connection.call<Schemas["Content"]>("GET", this.#at("/result"), { signal: options.signal });
     return checked(this.output, valueOf(content), "the result");
   }
 
   async cancel(reason?: string): Promise<void> {
-    await this.connection.call("POST", this.#at("/cancel"), { body: present({ reason }) });
+    await this.connection.call("POST", this.#at("/cancel"), { body: { reason } });
   }
 
   /** Runs an ended execution again, with a new journal, or from a step on. */
   async replay(options: { fromStep?: Step } = {}): Promise<void> {
-    await this.connection.call("POST", this.#at("/replay"), { body: present({ from_step: stepOf(options.fromStep) }) });
+    await this.connection.call("POST", this.#at("/replay"), { body: { from_step: stepOf(options.fromStep) } });
   }
 
   /** Begins a new execution with what this one did before a step, or with all of it. */
   async fork(options: { before?: Step; input?: unknown; tags?: Record<string, string>; budgets?: string[] } = {}): Promise<Execution<O>> {
     const { before, input, tags, budgets } = options;
-    const body = present({ before_step: stepOf(before), tags, budget_ids: budgets, ...given("input", input) });
+    const body = { before_step: stepOf(before), tags, budget_ids: budgets, ...given("input", input) };
     const forked = await this.connection.call<Schemas["ForkExecutionOutcome"]>("POST", this.#at("/fork"), { body });
     return new Execution<O>(this.connection, forked.execution_id, this.output);
   }
@@ -296,7 +296,7 @@ export class Execution<O = unknown> {
   /** Sends a signal by name. It is kept if the execution does not wait for it yet. */
   signal(name: string, payload?: unknown, options: { waitpoint?: string; token?: string; source?: string } = {}): Promise<Schemas["SignalOutcome"]> {
     const { waitpoint: waitpoint_id, token, source: source_identity } = options;
-    return this.connection.call("POST", this.#at("/signal"), { body: present({ name, ...given("payload", payload), waitpoint_id, token, source_identity }) });
+    return this.connection.call("POST", this.#at("/signal"), { body: { name, ...given("payload", payload), waitpoint_id, token, source_identity } });
   }
 
   /**
@@ -304,7 +304,7 @@ export class Execution<O = unknown> {
    * `keep`, `run_again` or `fail` for one that the program no longer fits.
    */
   async decide(step: Step, answer: Args<"POST", "/v1/executions/{execution_id}/steps/decide">["answer"], result?: unknown): Promise<void> {
-    await this.connection.call("POST", this.#at("/steps/decide"), { body: present({ step: stepOf(step), answer, ...given("result", result) }) });
+    await this.connection.call("POST", this.#at("/steps/decide"), { body: { step: stepOf(step), answer, ...given("result", result) } });
   }
 
   /** Its stream while it runs. The iterator reconnects by itself after the last frame: none is missed, none comes twice. */
@@ -313,15 +313,9 @@ export class Execution<O = unknown> {
   }
 
   /** The records of its journal. */
-  async steps(generation?: number): Promise<Schemas["StepView"][]> {
-    const items: Schemas["StepView"][] = [];
-    for (let after: number | undefined = 0; after !== undefined; ) {
-      const query = { generation, after, limit: 1_000 };
-      const page: Schemas["ListStepsOutcome"] = await this.connection.call("GET", this.#at("/steps"), { query });
-      items.push(...page.items);
-      after = page.next_after ?? undefined;
-    }
-    return items;
+  steps(generation?: number): Promise<Schemas["StepView"][]> {
+    return allItems((after: number = 0) =>
+      this.connection.call<Schemas["ListStepsOutcome"]>("GET", this.#at("/steps"), { query: { generation, after, limit: 1_000 } }));
   }
 
   #at(part: string): string {

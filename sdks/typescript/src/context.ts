@@ -1,11 +1,11 @@
 /** The context, which a task's function is called with: steps, waits, children, and its stream. */
 import { type Schemas, submission, type SubmitOptions } from "./client.js";
-import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, Throttled } from "./errors.js";
+import { BudgetExceeded, BudgetRefused, inWords, NotDone, TaskError, type TaskErrorOptions, Throttled } from "./errors.js";
 import type { FrameWriter } from "./frames.js";
-import { type CallOptions, path } from "./http.js";
+import { allItems, path } from "./http.js";
 import { childId, derived, draw, inputHash, type StepIdentity } from "./ids.js";
-import { isChanged, isEnded, type Journal, type StepEntry, type StepView } from "./journal.js";
-import { checked, type Content, encoded, type StandardSchema, valueOf } from "./schema.js";
+import { isChanged, isEnded, type Journal, type StepEntry, type StepView, type TaskLink } from "./journal.js";
+import { checked, encoded, type StandardSchema, valueOf } from "./schema.js";
 import type { AnyTask, TaskDefinition } from "./task.js";
 import { milliseconds, pause, SHORT_WAIT_MS, type Span } from "./time.js";
 import { Turn, type TurnOptions } from "./turn.js";
@@ -48,22 +48,8 @@ export interface Spent<T> {
   spent: Record<string, number>;
 }
 
-type Reserved =
-  | { outcome: "reserved"; budgets: Record<string, Schemas["HeldSpend"]> }
-  | ({ outcome: "refused" } & Schemas["SpendRefusal"])
-  | { outcome: "asked"; budget: string };
-
-/** The link of a context to the worker that holds the task. */
-export interface TaskLink {
-  readonly task: Schemas["Task"];
-  readonly signal: AbortSignal;
-  call<T>(part: string, body: Record<string, unknown>): Promise<T>;
-  /** Any call, repeated for as long as the lease lasts. */
-  held<T>(method: string, at: string, options?: CallOptions): Promise<T>;
-  continueAsNew(input: unknown): Promise<never>;
-  /** The task was let go: this call of the function ends here. */
-  released(why: string): Promise<never>;
-}
+/** The digest of what a step works on, as its entries have it. */
+type Input = Pick<StepEntry, "input_hash">;
 
 /** A body that runs longer than this is shown to people as begun. */
 const SHOWN_AFTER_MS = 1_000;
@@ -120,11 +106,11 @@ export class Context {
 
   async #step<T>(name: string, body: Body<T>, options: StepOptions & { turn?: Turn }): Promise<T> {
     return this.#journal.call(name, options.key, async (identity) => {
-      const hash = options.input === undefined ? undefined : inputHash(options.input);
-      const known = await this.#journal.find(identity, "step", hash);
-      if (known === undefined) return this.#runBody(identity, body, options, hash, 0);
-      if (isEnded(known) && isChanged(known, "step", hash)) {
-        if (options.onChange === "run_again") return this.#runBody(identity, body, options, hash, 0);
+      const input = options.input === undefined ? {} : { input_hash: inputHash(options.input) };
+      const known = await this.#journal.find(identity, "step", input.input_hash);
+      if (known === undefined) return this.#runBody(identity, body, options, input, 0);
+      if (isEnded(known) && isChanged(known, "step", input.input_hash)) {
+        if (options.onChange === "run_again") return this.#runBody(identity, body, options, input, 0);
         if (options.onChange === "fail") {
           throw new TaskError(`step ${JSON.stringify(name)} has another input than the one it recorded`, { category: "journal_mismatch" });
         }
@@ -132,18 +118,18 @@ export class Context {
       }
       if (known.state === "completed") return valueOf(known.result) as T;
       if (known.state === "failed") throw new StepFailure(identity, known);
-      if (known.state === "begun") await this.#doubt(identity, options, hash);
-      return this.#runBody(identity, body, options, hash, known.tries);
+      if (known.state === "begun") await this.#doubt(identity, options, input);
+      return this.#runBody(identity, body, options, input, known.tries);
     });
   }
 
-  async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions & { turn?: Turn }, hash: string | undefined, before: number): Promise<T> {
+  async #runBody<T>(identity: StepIdentity, body: Body<T>, options: StepOptions & { turn?: Turn }, input: Input, before: number): Promise<T> {
     const doubt = onDoubt(options);
     const times = Math.max(options.retry?.times ?? 1, 1);
     const firstWait = milliseconds(options.retry?.wait ?? 0);
-    const input = hash === undefined ? {} : { input_hash: hash };
     const entry = (state: StepEntry["state"], tries: number): StepEntry => ({ ...identity, state, tries, ...input });
-    const compensates = compensated(options.compensates);
+    const undoes = options.compensates;
+    const compensates = typeof undoes === "string" ? { name: undoes, occurrence: 0 } : undoes;
     for (let tried = 1; ; tried++) {
       await options.turn?.wait(identity);
       if (doubt !== undefined && tried === 1) await this.#journal.record(entry("begun", before));
@@ -161,14 +147,14 @@ export class Context {
           tried -= 1;
           continue;
         }
-        if (!(thrown instanceof NotDone)) await this.#doubt(identity, options, hash);
+        if (!(thrown instanceof NotDone)) await this.#doubt(identity, options, input);
         if (tried < times) {
           await this.#journal.while(pause(Math.min(firstWait * 2 ** (tried - 1), SHORT_WAIT_MS), this.signal));
           continue;
         }
-        const { category, message } = inWords(thrown);
+        const { category, message, retryAfterMs } = inWords(thrown);
         await this.#journal.record({ ...entry("failed", before + tried), category, message });
-        throw new StepFailure(identity, { category, message }, thrown);
+        throw new StepFailure(identity, { category, message, retryAfterMs }, thrown);
       }
     }
   }
@@ -201,12 +187,11 @@ export class Context {
   }
 
   /** Nobody knows whether a `once` body happened. This returns when it is to run, and at once for other steps. */
-  async #doubt(identity: StepIdentity, options: StepOptions, hash: string | undefined): Promise<void> {
+  async #doubt(identity: StepIdentity, options: StepOptions, input: Input): Promise<void> {
     const doubt = onDoubt(options);
     if (doubt === undefined || doubt === "run_again") return;
     const label = identity.key === undefined ? identity.name : `${identity.name}[${identity.key}]`;
     const detail = `nobody knows whether step ${label} happened`;
-    const input = hash === undefined ? {} : { input_hash: hash };
     if (doubt === "ask") await this.#journal.ask({ step: identity, reason: "in_doubt", detail, kind: "step", ...input });
     await this.#journal.record({ ...identity, state: "failed", category: "in_doubt", message: detail, ...input });
     throw new TaskError(detail, { category: "in_doubt" });
@@ -214,7 +199,11 @@ export class Context {
 
   /** Begins the same execution anew with another input and an empty journal; for loops that run for months. */
   continueAsNew(input: unknown): Promise<never> {
-    return this.#journal.while(this.#link.continueAsNew(input));
+    return this.#journal.while((async () => {
+      await this.#frames.flush();
+      await this.#link.call("/continue-as-new", encoded("input", input));
+      return this.#link.released("the execution has begun anew");
+    })());
   }
 
   /** Sleeps. A long sleep lets go of the worker; the instant at which it ends is fixed when it begins. */
@@ -243,7 +232,7 @@ export class Context {
         const category = ended.category ?? "timeout";
         throw new TaskError(`no signal ${JSON.stringify(name)} came in time`, { category });
       }
-      return checked(options.schema, valueOf(ended.result as Content | null), `the payload of signal ${JSON.stringify(name)}`);
+      return checked(options.schema, valueOf(ended.result), `the payload of signal ${JSON.stringify(name)}`);
     });
   }
 
@@ -265,21 +254,15 @@ export class Context {
         throw new TaskError(message, { category: ended.category ?? "error" });
       }
       // An entry of an earlier generation keeps the child of that time; in a fork it holds the child's result itself.
-      const content = ended.result ?? (await this.#journal.while(this.#link.held<Content>("GET", path`/v1/executions/${ended.child_id ?? id}/result`)));
+      const content = ended.result ?? (await this.#journal.while(this.#link.held<Schemas["Content"]>("GET", path`/v1/executions/${ended.child_id ?? id}/result`)));
       return checked<unknown>(typeof task === "string" ? undefined : task.output, valueOf(content), "the child's result");
     });
   }
 
   /** The executions it depends on, with outcomes and results; also its children. */
-  async upstreams(): Promise<Schemas["UpstreamView"][]> {
-    const items: Schemas["UpstreamView"][] = [];
-    for (let cursor: string | undefined | null; cursor !== null; ) {
-      const query = { results: true, cursor };
-      const page: Schemas["ListUpstreamsOutcome"] = await this.#link.held("GET", path`/v1/executions/${this.executionId}/upstreams`, { query });
-      items.push(...page.items);
-      cursor = page.next_cursor ?? null;
-    }
-    return items;
+  upstreams(): Promise<Schemas["UpstreamView"][]> {
+    const at = path`/v1/executions/${this.executionId}/upstreams`;
+    return allItems((cursor?: string) => this.#link.held<Schemas["ListUpstreamsOutcome"]>("GET", at, { query: { results: true, cursor } }));
   }
 
   /** The time in milliseconds, the same in every run. */
@@ -311,7 +294,7 @@ export class Context {
 
   /** Says how far the task is. */
   async progress(percent: number, message?: string): Promise<void> {
-    await this.#link.call("/progress", { pct: Math.round(percent), ...(message !== undefined && { message }) });
+    await this.#link.call("/progress", { pct: Math.round(percent), message });
   }
 
   /**
@@ -319,7 +302,7 @@ export class Context {
    * hard limit of a budget forbids it; a soft limit that is passed is in the answer.
    */
   async usage(amounts: Record<string, number>, options: { key: string; budget?: string }): Promise<Schemas["ReportUsageOutcome"]> {
-    const body = { usage: amounts, dedup_key: options.key, ...(options.budget !== undefined && { budget: options.budget }) };
+    const body = { usage: amounts, dedup_key: options.key, budget: options.budget };
     const answer = await this.#link.call<Schemas["ReportUsageOutcome"]>("/usage", body);
     for (const [budget, said] of Object.entries(answer.budgets)) {
       if (said.outcome === "hard_breach") throw new BudgetExceeded(budget, said.dimension);
@@ -336,7 +319,7 @@ export class Context {
   async spend<T>(name: string, estimate: Record<string, number>, body: Body<Spent<T>>, options: { budget?: string } = {}): Promise<T> {
     const key = `${name} #${++this.#spends}`;
     return this.#journal.while((async () => {
-      const held = await this.#link.call<Reserved>("/spend/reserve", { key, amounts: estimate, ...options });
+      const held = await this.#link.call<Schemas["ReserveSpendOutcome"]>("/spend/reserve", { key, amounts: estimate, ...options });
       if (held.outcome === "refused") throw new BudgetRefused(name, held);
       // The task was let go; the function is called again when a person has answered.
       if (held.outcome === "asked") return this.#link.released(`budget ${held.budget} asks a person`);
@@ -356,17 +339,12 @@ export class Context {
 
 /** A step failed: what it threw first, or what the journal says of it. A retry of the attempt runs this step again. */
 export class StepFailure extends TaskError {
-  constructor(readonly step: StepIdentity, known: Partial<Pick<StepView, "category" | "message">>, cause?: unknown) {
-    const category = known.category ?? "error";
-    super(known.message ?? `step ${JSON.stringify(step.name)} failed`, { category, cause });
+  constructor(readonly step: StepIdentity, known: Partial<Pick<StepView, "category" | "message">> & Pick<TaskErrorOptions, "retryAfterMs">, cause?: unknown) {
+    const { category, message, retryAfterMs } = known;
+    super(message ?? `step ${JSON.stringify(step.name)} failed`, { category: category ?? "error", retryAfterMs, cause });
   }
 }
 
-function compensated(step: StepOptions["compensates"]): StepIdentity | undefined {
-  return typeof step === "string" ? { name: step, occurrence: 0 } : step;
-}
-
-function onDoubt(options: StepOptions): "ask" | "fail" | "run_again" | undefined {
-  if (options.once === undefined || options.once === false) return undefined;
-  return options.once === true ? "ask" : options.once;
+function onDoubt({ once }: StepOptions): "ask" | "fail" | "run_again" | undefined {
+  return once === true ? "ask" : once || undefined;
 }

@@ -51,7 +51,7 @@ export interface TaskErrorOptions {
   /** The retry policy decides by the category whether there is another attempt. */
   category?: string;
   /** How long to wait before the retry, instead of the policy's backoff. */
-  retryAfterMs?: number;
+  retryAfterMs?: number | undefined;
   cause?: unknown;
 }
 
@@ -105,18 +105,19 @@ export class BudgetRefused extends BudgetExceeded {
 const MESSAGE_MAX_BYTES = 4_096;
 const CATEGORY_MAX_BYTES = 256;
 
-/** Category and message of anything that was thrown, in words that the server takes. */
-export function inWords(thrown: unknown): { category: string; message: string } {
+/** Category and message of anything that was thrown, in words that the server takes, and the wait that it asks for. */
+export function inWords(thrown: unknown): { category: string; message: string; retryAfterMs: number | undefined } {
   let [category, message] = ["error", thrown instanceof Error ? thrown.constructor.name : typeof thrown];
+  let retryAfterMs: number | undefined;
   try {
-    if (thrown instanceof TaskError) ({ category, message } = thrown);
+    if (thrown instanceof TaskError) ({ category, message, retryAfterMs } = thrown);
     else if (thrown instanceof FlowFabricError) ({ code: category, message } = thrown);
     else message = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
   } catch {
     // The error of somebody else may be unable to say what it is.
   }
   category = category.replace(/(?![ \u200c\u200d])[\p{Cc}\p{Cf}\s]/gu, "");
-  return { category: cut(category, CATEGORY_MAX_BYTES) || "error", message: cut(message, MESSAGE_MAX_BYTES) };
+  return { category: cut(category, CATEGORY_MAX_BYTES) || "error", message: cut(message, MESSAGE_MAX_BYTES), retryAfterMs };
 }
 
 /** Text cut after a whole character. Half of a surrogate pair, which has no bytes, is spelled out. */
@@ -125,15 +126,19 @@ function cut(text: string, maxBytes: number): string {
   return new StringDecoder("utf8").write(Buffer.from(whole).subarray(0, maxBytes));
 }
 
-/** The stacks of an error and its causes. Their other fields are left out, because they may hold secrets. */
-export function withStack(thrown: unknown, causesMax = 8): string {
+/** What was thrown and its causes, but no more of them than so many: they may be a circle. */
+export function withCauses(thrown: unknown, causesMax = 8): unknown[] {
+  const isLast = !(thrown instanceof Error) || thrown.cause === undefined || causesMax === 0;
+  return isLast ? [thrown] : [thrown, ...withCauses(thrown.cause, causesMax - 1)];
+}
+
+/** The stack of an error, or the words of anything else. Other fields are left out, because they may hold secrets. */
+export function stackOf(thrown: unknown): string {
   const { message } = inWords(thrown);
-  if (!(thrown instanceof Error)) return message;
-  const cause = thrown.cause === undefined || causesMax === 0 ? "" : `\ncaused by ${withStack(thrown.cause, causesMax - 1)}`;
   try {
-    return (thrown.stack ?? message) + cause;
+    return thrown instanceof Error ? (thrown.stack ?? message) : message;
   } catch {
-    return message + cause;
+    return message;
   }
 }
 

@@ -13,12 +13,6 @@ import { pause } from "./time.js";
 /** Calls after which a task is no longer in hand. */
 export type EndingName = "complete" | "fail" | "delay" | "park";
 
-/** The holder of a task: what rejects when the lease is lost, and the signal that fires then, for calls. */
-export interface LeaseHolder {
-  readonly lost: Promise<never>;
-  readonly signal: AbortSignal;
-}
-
 export interface ExchangeOptions {
   instanceId: string;
   /** Fields of every claim. */
@@ -43,7 +37,6 @@ const CLAIM_PAUSE_MS = 1_000;
 const LAST_CLAIM_MS = 5_000;
 
 export class Exchange {
-  /** An ending that the shared call did not take has no answer there. */
   readonly #endings = new Gatherer<Ending, unknown>((batch) => this.#send(batch), ENDINGS_MAX);
   /** Tasks that calls under way ask for, and endings that one of them carries. */
   #asked = 0;
@@ -75,15 +68,10 @@ export class Exchange {
     }
   }
 
-  /** Ends a task, or parts from it. The call is repeated for as long as the lease lasts. */
-  async end<T>(name: EndingName, body: Record<string, unknown> & { execution_id: string }, holder: LeaseHolder): Promise<T> {
+  /** Ends a task, or parts from it. An ending that the shared call did not take has no answer. */
+  async end(name: EndingName, body: Record<string, unknown>, lost: Promise<never>): Promise<unknown> {
     const ending = { name, body, inHand: true };
-    const answer = await Promise.race([holder.lost, this.#endings.put(ending)]).finally(() => { ending.inHand = false; });
-    if (answer !== undefined) return answer as T;
-    // Its own answer says all there is to say about an ending that the shared call did not take.
-    const { execution_id, ...own } = body;
-    const options = { body: own, signal: holder.signal, idempotencyKey: null, retryForMs: Infinity };
-    return this.connection.call<T>("POST", path`/v1/executions/${execution_id}/${name}`, options);
+    return Promise.race([lost, this.#endings.put(ending)]).finally(() => { ending.inHand = false; });
   }
 
   async #send(batch: Ending[]): Promise<unknown[]> {
@@ -105,17 +93,17 @@ export class Exchange {
     const max_tasks = this.room;
     this.#asked += max_tasks;
     const lease_ids = Array.from({ length: max_tasks }, () => uuid7());
-    const claim = max_tasks === 0 ? {} : { claim: { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 } };
-    const body = { end: batch.map(({ name, body }) => ({ [name]: body })), ...claim, ...this.connection.scope };
-    const repeated = (more: object) => ({ ...body, ...("claim" in claim && { claim: { ...claim.claim, retry: true, ...more } }) });
-    const call = (said: CallOptions) =>
-      this.connection.call<Schemas["ExchangeOutcome"]>("POST", path`/v1/workers/${instanceId}/exchange`, { ...options, idempotencyKey: null, ...said });
+    const end = batch.map(({ name, body }) => ({ [name]: body }));
+    const claim = { ...asks, max_tasks, lease_ids, wait_ms: options.waitMs ?? 0 };
+    const saying = (more: object) => ({ end, ...(max_tasks > 0 && { claim: { ...claim, ...more } }), ...this.connection.scope });
+    const call = (body: object, said: CallOptions) =>
+      this.connection.call<Schemas["ExchangeOutcome"]>("POST", path`/v1/workers/${instanceId}/exchange`, { ...options, idempotencyKey: null, body, ...said });
     let answer: Schemas["ExchangeOutcome"];
     try {
-      answer = await call({ body, onRepeat: () => repeated({}) }).catch((error: unknown) => {
+      answer = await call(saying({}), { onRepeat: () => saying({ retry: true }) }).catch((error: unknown) => {
         if (!options.signal?.aborted) throw error;
         // The claim may have brought tasks whose answer is lost with the call: they would stay leased.
-        return call({ body: repeated({ wait_ms: 0 }), waitMs: 0, signal: AbortSignal.timeout(LAST_CLAIM_MS) });
+        return call(saying({ retry: true, wait_ms: 0 }), { waitMs: 0, signal: AbortSignal.timeout(LAST_CLAIM_MS) });
       });
     } finally {
       this.#asked -= max_tasks;

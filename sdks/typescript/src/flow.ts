@@ -24,17 +24,15 @@ export class FlowBuilder {
   /** Adds a node. Its name is how edges and the result speak of it. */
   node<I, O>(name: string, task: string | TaskDefinition<I, O>, input?: I, options: NodeOptions = {}): this {
     const request = submission(task, input, options, undefined);
-    const join = joinOf(options.join);
-    this.#nodes.push({ name, request, ...(join !== undefined && { join }) } as Schemas["NodeRequest"]);
+    this.#nodes.push({ name, request, join: joinOf(options.join) } as Schemas["NodeRequest"]);
     for (const from of options.after ?? []) this.#edges.push({ from, to: name });
     return this;
   }
 
   /** Creates the flow with everything in it. */
   async create(): Promise<Flow> {
-    const { idempotencyKey } = this.options;
     const body = { ...this.body(), ...this.connection.scope };
-    const options = { body, ...(idempotencyKey !== undefined && { idempotencyKey }) };
+    const options = { body, idempotencyKey: this.options.idempotencyKey };
     const created = await this.connection.call<Schemas["CreateFlowOutcome"]>("POST", "/v1/flows", options);
     return { id: created.flow_id, executions: created.executions };
   }

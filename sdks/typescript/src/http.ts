@@ -7,9 +7,9 @@ export interface ConnectOptions {
   /** Where the server is; `FF_SERVER`, then `http://127.0.0.1:7171` when absent. */
   server?: string;
   /** The API token; `FF_TOKEN` when absent. */
-  token?: string;
-  /** The namespace of everything that names none. */
-  namespace?: string;
+  token?: string | undefined;
+  /** The namespace of everything that names none; `FF_NAMESPACE` when absent. */
+  namespace?: string | undefined;
   /** How long a call is repeated while no server answers; 30 seconds when absent, 0 for never. */
   retryForMs?: number;
 }
@@ -18,14 +18,14 @@ export interface CallOptions {
   query?: Record<string, string | number | boolean | readonly string[] | undefined>;
   body?: unknown;
   /** Names the call, so that a repeat is the same call. Minted for every POST that brings none; `null` sends none. */
-  idempotencyKey?: string | null;
+  idempotencyKey?: string | null | undefined;
   /** How long the server may wait before it answers. */
   waitMs?: number;
   signal?: AbortSignal | undefined;
   /** How long this call is repeated, instead of what the connection says. */
   retryForMs?: number;
-  /** Changes the body of a repeat: a claim says that it is one. */
-  onRepeat?: (body: unknown) => unknown;
+  /** The body of a repeat, where it is another one: a claim says that it is repeated. */
+  onRepeat?: () => unknown;
 }
 
 /** The outcome of one try: an answer, or a failure that a repeat may mend. */
@@ -43,9 +43,11 @@ export class Connection {
   readonly #retryForMs: number;
 
   constructor(options: ConnectOptions = {}) {
-    this.server = (options.server ?? process.env["FF_SERVER"] ?? "http://127.0.0.1:7171").replace(/\/+$/, "");
-    this.token = options.token ?? process.env["FF_TOKEN"];
-    this.namespace = options.namespace ?? process.env["FF_NAMESPACE"];
+    // An option or a variable that is empty says nothing.
+    const { FF_SERVER, FF_TOKEN, FF_NAMESPACE } = process.env;
+    this.server = (options.server || FF_SERVER || "http://127.0.0.1:7171").replace(/\/+$/, "");
+    this.token = options.token || FF_TOKEN || undefined;
+    this.namespace = options.namespace || FF_NAMESPACE || undefined;
     this.#retryForMs = options.retryForMs ?? 30_000;
     const { protocol, hostname } = new URL(this.server);
     const loopback = ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
@@ -63,9 +65,8 @@ export class Connection {
   async call<T>(method: string, path: string, options: CallOptions = {}): Promise<T> {
     const key = options.idempotencyKey === undefined && method === "POST" ? uuid7() : options.idempotencyKey;
     const started = Date.now();
-    let { body } = options;
     // A body that cannot be written throws here: it would not become writable by a repeat.
-    let text = JSON.stringify(body) as string | undefined;
+    let text = JSON.stringify(options.body) as string | undefined;
     for (let repeats = 0; ; repeats++) {
       const failure = await this.#once(method, path, key, { ...options, text });
       if ("answer" in failure) return failure.answer as T;
@@ -73,7 +74,7 @@ export class Connection {
       const wait = Math.max(backoff * (0.5 + Math.random() / 2), failure.waitMs);
       if (options.signal?.aborted || Date.now() - started + wait >= (options.retryForMs ?? this.#retryForMs)) throw failure.error;
       await pause(wait, options.signal);
-      if (options.onRepeat !== undefined) text = JSON.stringify((body = options.onRepeat(body)));
+      if (options.onRepeat !== undefined) text = JSON.stringify(options.onRepeat());
     }
   }
 
@@ -127,6 +128,17 @@ export function problemOf(status: number, text: string): Problem {
     // A proxy between us and the server wrote no JSON.
   }
   return { code: `http_${status}`, status, detail: text.slice(0, 500), retryable: status >= 502 && status <= 504, details: {} };
+}
+
+/** Everything that a list has, read page by page; the next page begins at a cursor, or after a number. */
+export async function allItems<T, At>(read: (at?: At) => Promise<{ items: T[]; next_cursor?: At | null; next_after?: At | null }>): Promise<T[]> {
+  const items: T[] = [];
+  for (let at: At | null | undefined; at !== null; ) {
+    const page = await read(at);
+    items.push(...page.items);
+    at = page.next_cursor ?? page.next_after ?? null;
+  }
+  return items;
 }
 
 /** A path with its parts escaped. */

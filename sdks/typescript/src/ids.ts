@@ -34,7 +34,8 @@ export function childId(executionId: string, generation: number, identity: StepI
 
 /** A UUID that is the same in every run of a generation. */
 export function derived(what: string, executionId: string, generation: number, identity: StepIdentity): string {
-  return hyphenated(digest(what, executionId, generation, identity));
+  const hex = digest(what, executionId, generation, identity).toString("hex");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }
 
 /** A number from 0 up to 1 that is the same in every run of a generation. */
@@ -69,9 +70,4 @@ function bigEndian(value: number): Buffer {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32BE(value);
   return bytes;
-}
-
-function hyphenated(bytes: Buffer): string {
-  const hex = bytes.toString("hex");
-  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
 }

@@ -1,11 +1,11 @@
 /**
  * The journal as one call of a task's function knows it: the entries there are, those on their way, and what its
- * branches wait for. The worker gives it a `Holder` to talk to the server with, and learns from it when the function
- * may be parked.
+ * branches wait for. It talks to the server through the worker, which learns from it when the function may be parked.
  */
 import type { Schemas } from "./client.js";
-import { FlowFabricError, refusesContent, TaskError } from "./errors.js";
+import { inWords, refusesContent, TaskError } from "./errors.js";
 import { Gatherer } from "./gather.js";
+import { allItems, type CallOptions, path } from "./http.js";
 import { labelOf, type StepIdentity } from "./ids.js";
 
 export type StepView = Schemas["StepView"];
@@ -16,13 +16,19 @@ export interface Question {
   reason: "in_doubt" | "journal_mismatch";
   detail: string;
   kind: StepEntry["kind"];
-  input_hash?: string;
+  input_hash?: StepEntry["input_hash"] | undefined;
 }
 
-/** The calls of the lease holder that the journal needs. */
-export interface Holder {
-  record(firstNumber: number, entries: StepEntry[]): Promise<Schemas["RecordStepsOutcome"]>;
-  list(after: number): Promise<Schemas["ListStepsOutcome"]>;
+/** The link of a call of a function to the worker that holds the task. */
+export interface TaskLink {
+  readonly task: Schemas["Task"];
+  readonly signal: AbortSignal;
+  /** A call of the lease holder about the task. */
+  call<T>(part: string, body: object): Promise<T>;
+  /** Any call, repeated for as long as the lease lasts. */
+  held<T>(method: string, at: string, options?: CallOptions): Promise<T>;
+  /** The task was let go: this call of the function ends here. */
+  released(why: string): Promise<never>;
 }
 
 /** A wait of a branch: the list of a park that it belongs to, and what stands there beside the entry. */
@@ -55,7 +61,9 @@ export class Journal {
   /** Names without a key whose last call has not ended. */
   readonly #unfinished = new Set<string>();
   readonly #waits = new Map<string, { identity: StepIdentity; wait: Wait; resolve: (entry: StepView) => void }>();
-  readonly #records = new Gatherer<StepEntry, number>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX, isForSome);
+  readonly #records = new Gatherer<StepEntry, undefined>((entries) => this.#send(entries), ENTRIES_PER_CALL_MAX, (error) =>
+    // None of the entries is stored, and some of them can be recorded without the others.
+    !(error instanceof StartOver) && refusesContent(error));
   #reading: Promise<void> | undefined;
   #complete: boolean;
   nextNumber: number;
@@ -65,10 +73,8 @@ export class Journal {
   /** Called when nothing runs any more and something is waited for. */
   onIdle: () => void = () => undefined;
 
-  constructor(
-    private readonly holder: Holder,
-    journal: Schemas["Journal"] | null | undefined,
-  ) {
+  constructor(private readonly link: TaskLink) {
+    const { journal } = link.task;
     this.nextNumber = Math.max(journal?.next_number ?? 1, 1);
     this.#complete = journal?.complete ?? true;
     for (const entry of journal?.entries ?? []) this.#note(entry);
@@ -120,7 +126,7 @@ export class Journal {
     const known = this.#entries.get(labelOf(identity));
     if (known === undefined || identity.key !== undefined || !isChanged(known, kind, hash)) return known;
     const detail = `${kind} ${JSON.stringify(identity.name)} is not what the journal recorded: the program has changed under it`;
-    return this.ask({ step: identity, reason: "journal_mismatch", detail, kind, ...(hash !== undefined && { input_hash: hash }) });
+    return this.ask({ step: identity, reason: "journal_mismatch", detail, kind, input_hash: hash });
   }
 
   /** Asks a person. The function is called again when there is an answer; this call of it ends here. */
@@ -151,12 +157,10 @@ export class Journal {
   }
 
   async #readRest(): Promise<void> {
-    for (;;) {
-      const known = [...this.#entries.values()].map((entry) => entry.number);
-      const page = await this.holder.list(known.reduce((last, number) => Math.max(last, number), 0));
-      page.items.forEach((entry) => { this.#note(entry); });
-      if (page.next_after == null) break;
-    }
+    const last = [...this.#entries.values()].reduce((last, { number }) => Math.max(last, number), 0);
+    const at = path`/v1/executions/${this.link.task.execution_id}/steps`;
+    const rest = await allItems((after: number = last) => this.link.held<Schemas["ListStepsOutcome"]>("GET", at, { query: { after, limit: 1_000 } }));
+    for (const entry of rest) this.#note(entry);
     this.#complete = true;
   }
 
@@ -171,22 +175,27 @@ export class Journal {
     }
   }
 
-  /** Stores an entry and answers with its number. Entries of parallel steps that wait together share a call. */
-  record(entry: StepEntry): Promise<number> {
+  /** Stores an entry. Entries of parallel steps that wait together share a call. */
+  record(entry: StepEntry): Promise<undefined> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return this.while(this.#records.put(entry));
   }
 
-  async #send(entries: StepEntry[]): Promise<number[]> {
+  async #send(entries: StepEntry[]): Promise<[]> {
     const first = this.nextNumber;
     if (entries.length > 1 && Buffer.byteLength(JSON.stringify(entries)) > ENTRIES_MAX_BYTES) throw new RangeError("too large for one call");
     try {
-      this.nextNumber = (await this.holder.record(first, entries)).next_number;
+      const recorded = await this.link.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number: first, entries });
+      // The policy `no_progress` ended the run, or asks a person about it: the task was let go.
+      if (recorded.loop_detected) await this.link.released("the same steps are done again and again");
+      this.nextNumber = recorded.next_number;
     } catch (error) {
-      throw failureOfRecord(error);
+      const { category, message } = inWords(error);
+      if (category === "journal_conflict") throw new StartOver(message);
+      throw category === "journal_full" ? new TaskError(message, { category }) : error;
     }
     entries.forEach((entry, place) => { this.#noteState(identityOf(entry), first + place, entry); });
-    return entries.map((_, place) => first + place);
+    return [];
   }
 
   /** Resolves when the journal says that the entry has ended. While every branch waits, the function is parked. */
@@ -254,16 +263,4 @@ export function isChanged(known: StepView, kind: NonNullable<StepEntry["kind"]>,
 
 export function isEnded(entry: StepView): boolean {
   return entry.state === "completed" || entry.state === "failed";
-}
-
-function failureOfRecord(error: unknown): unknown {
-  if (!(error instanceof FlowFabricError)) return error;
-  if (error.code === "journal_conflict") return new StartOver(error.message);
-  if (error.code === "journal_full") return new TaskError(error.message, { category: "journal_full" });
-  return error;
-}
-
-/** Whether entries were refused of which some can be recorded without the others; none of them is stored. */
-function isForSome(error: unknown): boolean {
-  return !(error instanceof StartOver) && refusesContent(error);
 }

@@ -12,16 +12,11 @@ export interface RenewerData {
   connect: ConnectOptions;
   /** Where the worker is registered. */
   route: string;
-  registration: Record<string, unknown> & { nonce: string; namespace?: string };
-  leaseTtlMs: number;
+  registration: { nonce: string; kinds: string[]; lanes: readonly string[]; lease_ttl_ms: number; [field: string]: unknown };
 }
 
-export interface HeldLease {
-  executionId: string;
-  fence: Schemas["LeaseFence"];
-  /** How long the lease lasts from now on. */
-  ttlMs: number;
-}
+/** A lease, and how long it lasts from now on. */
+export type HeldLease = Pick<Schemas["Task"], "execution_id" | "fence" | "lease_ttl_ms">;
 
 /** A change: leases that are held from now on, and the ids of those that are not held any more. */
 export interface ToRenewer {
@@ -45,11 +40,11 @@ class Renewer {
     private readonly tell: (message: FromRenewer) => void,
   ) {
     this.#connection = new Connection(data.connect);
-    this.#periodMs = Math.floor(data.leaseTtlMs / 3);
+    this.#periodMs = Math.floor(data.registration.lease_ttl_ms / 3);
   }
 
   hear({ hold, release }: ToRenewer): void {
-    for (const lease of hold) this.#held.set(lease.fence.lease_id, { ...lease, until: performance.now() + lease.ttlMs });
+    for (const lease of hold) this.#held.set(lease.fence.lease_id, { ...lease, until: performance.now() + lease.lease_ttl_ms });
     for (const leaseId of release) this.#held.delete(leaseId);
   }
 
@@ -97,14 +92,13 @@ class Renewer {
   }
 
   async #renew(leases: HeldLease[]): Promise<Schemas["RenewalOutcome"][]> {
-    const renewals = leases.map(({ executionId, fence }) => ({ execution_id: executionId, fence }));
+    const renewals = leases.map(({ execution_id, fence }) => ({ execution_id, fence }));
     const { route, registration } = this.data;
-    const scope = registration.namespace === undefined ? {} : { namespace: registration.namespace };
     // An answer that comes later than the next beat is of no use.
     const signal = AbortSignal.timeout(this.#periodMs);
     try {
       const beat = await this.#connection.call<Schemas["HeartbeatWorkerOutcome"]>("POST", `${route}/heartbeat`, {
-        body: { nonce: registration.nonce, leases: renewals, ...scope },
+        body: { nonce: registration.nonce, leases: renewals, ...this.#connection.scope },
         signal,
         idempotencyKey: null,
       });
@@ -125,7 +119,7 @@ class Renewer {
   #note(result: Schemas["RenewalOutcome"], asked: number): void {
     const lease = this.#held.get(result.lease_id);
     if (lease === undefined) return;
-    if (result.outcome === "renewed") lease.until = asked + lease.ttlMs;
+    if (result.outcome === "renewed") lease.until = asked + lease.lease_ttl_ms;
     else if (result.outcome === "lost") this.#lose(result.lease_id, result.reason);
   }
 

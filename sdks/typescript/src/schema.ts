@@ -1,4 +1,5 @@
 /** Typed payloads: any library that speaks Standard Schema (zod, valibot, arktype), or a plain type without a check. */
+import type { components } from "./wire.js";
 
 /** The part of the Standard Schema interface that is needed to check a value. */
 export interface StandardSchema<Output = unknown> {
@@ -52,18 +53,11 @@ export function present(fields: Record<string, unknown>): Record<string, unknown
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
-/** A payload as the wire carries it. */
-export interface Content {
-  payload_base64?: string;
-  payload?: unknown;
-  content_type: string;
-}
-
 /** The value of a payload: parsed JSON, or bytes of any other content type. */
-export function valueOf(content: Content | null | undefined): unknown {
+export function valueOf(content: components["schemas"]["Content"] | null | undefined): unknown {
   if (content == null) return null;
   if (content.payload !== undefined) return content.payload;
-  const bytes = Buffer.from(content.payload_base64 ?? "", "base64");
+  const bytes = Buffer.from(content.payload_base64, "base64");
   const isJson = /^\s*(application\/|\S*\+)json\s*(;|$)/i.test(content.content_type);
   return isJson ? JSON.parse(bytes.toString("utf8")) : new Uint8Array(bytes);
 }

@@ -1,14 +1,12 @@
 /** The stream of an execution while it runs, by server-sent events that go on after the last one that was seen. */
+import type { Schemas } from "./client.js";
 import { FlowFabricError, UnreachableError } from "./errors.js";
 import { type Connection, path, problemOf } from "./http.js";
 import { valueOf } from "./schema.js";
 import { pause } from "./time.js";
-import type { components } from "./wire.js";
-
-type StreamFrame = components["schemas"]["StreamFrame"];
 
 export type StreamEvent =
-  | { event: "frame"; id: string; type: string; value: unknown; frame: StreamFrame }
+  | { event: "frame"; id: string; type: string; value: unknown; frame: Schemas["StreamFrame"] }
   /** Another attempt has begun; what the one before it wrote is void. */
   | { event: "attempt"; attempt: number }
   /** The worker let go of the attempt, which will go on. */
@@ -94,21 +92,12 @@ function parse(text: string): { name: string; id: string; data: string } {
 
 /** One event; pings, and events that a newer server invents, are none. */
 function read(name: string, data: string): StreamEvent | undefined {
-  switch (name) {
-    case "frame": {
-      const frame = JSON.parse(data) as StreamFrame;
-      return { event: "frame", id: frame.id, type: frame.type, value: textOrJson(frame), frame };
-    }
-    case "attempt":
-    case "paused":
-    case "end":
-      return { event: name, ...(JSON.parse(data) as object) } as StreamEvent;
-    default:
-      return undefined;
+  if (name === "frame") {
+    const frame = JSON.parse(data) as Schemas["StreamFrame"];
+    const isText = frame.content_type.startsWith("text/");
+    const value = isText ? Buffer.from(frame.payload_base64, "base64").toString("utf8") : valueOf(frame);
+    return { event: name, id: frame.id, type: frame.type, value, frame };
   }
-}
-
-function textOrJson(frame: StreamFrame): unknown {
-  if (frame.content_type.startsWith("text/")) return Buffer.from(frame.payload_base64, "base64").toString("utf8");
-  return valueOf({ payload_base64: frame.payload_base64, content_type: frame.content_type });
+  const isKnown = ["attempt", "paused", "end"].includes(name);
+  return isKnown ? ({ event: name, ...(JSON.parse(data) as object) } as StreamEvent) : undefined;
 }

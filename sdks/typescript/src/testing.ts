@@ -24,12 +24,10 @@ const START_TIMEOUT_MS = 30_000;
 /** A server of its own for a test, on a free port of the loopback address. */
 export class Server {
   readonly url: string;
-  readonly #options: ServerOptions;
   readonly #address: string;
   #process: ChildProcess | undefined;
 
-  private constructor(options: ServerOptions, port: number) {
-    this.#options = options;
+  private constructor(private readonly options: ServerOptions, port: number) {
     this.#address = `127.0.0.1:${port}`;
     this.url = `http://${this.#address}`;
   }
@@ -46,7 +44,7 @@ export class Server {
 
   /** Moves its clock, and lets happen what is due by then. */
   async advance(span: Span): Promise<void> {
-    if (this.#options.store !== undefined) throw new Error("this server runs on real time; start it without a store");
+    if (this.options.store !== undefined) throw new Error("this server runs on real time; start it without a store");
     await this.client().call("POST", "/v1/test/clock", { advance_ms: milliseconds(span) });
   }
 
@@ -58,8 +56,7 @@ export class Server {
 
   /** Starts it, also again at the same address, and waits until it answers. */
   async restart(): Promise<void> {
-    const { store, environment } = this.#options;
-    const program = this.#options.program ?? process.env["FF_PROGRAM"] ?? "ff";
+    const { store, environment, program = process.env["FF_PROGRAM"] ?? "ff" } = this.options;
     const how = store === undefined ? ["dev", "--memory", "--test-clock"] : ["server", "--store", store, "--log-level", "error"];
     const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith("FF_"));
     const env = { ...Object.fromEntries(inherited), ...environment };

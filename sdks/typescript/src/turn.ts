@@ -1,11 +1,10 @@
 /** Calls to a provider that allows so many: each waits for its turn, and tells afterwards what it really cost. */
 import type { Schemas } from "./client.js";
-import type { Body, Spent, TaskLink } from "./context.js";
+import type { Body, Spent } from "./context.js";
 import { Throttled } from "./errors.js";
 import { path } from "./http.js";
 import type { StepIdentity } from "./ids.js";
-import type { Journal } from "./journal.js";
-import { present } from "./schema.js";
+import type { Journal, TaskLink } from "./journal.js";
 import { milliseconds, pause, SHORT_WAIT_MS, type Span, waitWithin } from "./time.js";
 
 /** A provider is left alone for this long at the most. */
@@ -58,7 +57,7 @@ export class Turn {
       return value;
     } catch (error) {
       if (error instanceof Throttled) {
-        const said = present({ namespace: this.link.task.namespace, retry_after_ms: waitWithin(error.retryAfterMs, THROTTLE_MAX_MS) });
+        const said = { namespace: this.link.task.namespace, retry_after_ms: waitWithin(error.retryAfterMs, THROTTLE_MAX_MS) };
         await this.link.held("POST", path`/v1/providers/${this.provider}/throttle`, { body: said });
       }
       await this.#settle(error instanceof Throttled ? 0 : (this.options.tokens ?? 0));

@@ -2,15 +2,15 @@
 import { Worker as Thread } from "node:worker_threads";
 
 import { Client, type Schemas } from "./client.js";
-import { Context, StepFailure, type TaskLink } from "./context.js";
-import { Exchange, type EndingName, type LeaseHolder } from "./exchange.js";
-import { Interrupted, inWords, isLost, refusesContent, TaskError, withStack } from "./errors.js";
+import { Context, StepFailure } from "./context.js";
+import { type EndingName, Exchange } from "./exchange.js";
+import { Interrupted, inWords, isLost, refusesContent, stackOf, TaskError, withCauses } from "./errors.js";
 import { FrameWriter } from "./frames.js";
 import { type CallOptions, path } from "./http.js";
 import { uuid7 } from "./ids.js";
-import { Journal, StartOver } from "./journal.js";
+import { Journal, StartOver, type TaskLink } from "./journal.js";
 import type { FromRenewer, HeldLease, RenewerData, ToRenewer } from "./renewer.js";
-import { checked, type Content, encoded, present, valueOf } from "./schema.js";
+import { checked, encoded, valueOf } from "./schema.js";
 import type { AnyTask } from "./task.js";
 import { milliseconds, pause, type Span, waitWithin } from "./time.js";
 import { inTrace } from "./trace.js";
@@ -53,7 +53,8 @@ export class Worker {
   readonly instanceId: string;
   readonly #client: Client;
   readonly #route: string;
-  readonly #options: WorkerOptions;
+  readonly #registration: RenewerData["registration"];
+  readonly #drainMs: number;
   readonly #tasks: Map<string, AnyTask>;
   /** Tasks whose functions run, or whose ends are on their way, by their leases. */
   readonly #running = new Map<string, HeldTask>();
@@ -64,26 +65,29 @@ export class Worker {
   readonly #concurrency: number;
   readonly #exchange: Exchange;
   readonly #stopping = new AbortController();
-  readonly #leaseTtlMs: number;
   /** Functions that run. */
   #working = 0;
   #renewer: Thread | undefined;
   #freed: () => void = () => undefined;
 
   constructor(client: Client, options: WorkerOptions) {
+    const { lanes = ["default"], capabilities: given = [], concurrency = 10, prefetch = 0, workerId = "typescript", buildId, version, tools } = options;
     this.#client = client;
-    this.#options = options;
     this.#tasks = new Map(options.tasks.map((task) => [task.kind, task]));
     if (this.#tasks.size === 0) throw new TypeError("a worker needs at least one task");
-    this.#leaseTtlMs = milliseconds(options.leaseTtl ?? "30s");
-    const name = options.workerId ?? "typescript";
-    this.instanceId = options.instanceId ?? `${name.slice(0, 27)}-${uuid7()}`;
+    this.instanceId = options.instanceId ?? `${workerId.slice(0, 27)}-${uuid7()}`;
     this.#route = path`/v1/workers/${this.instanceId}`;
-    this.#concurrency = options.concurrency ?? 10;
+    this.#concurrency = concurrency;
+    this.#drainMs = milliseconds(options.drain ?? "30s");
+    const capacity = concurrency + prefetch;
+    const capabilities = buildId === undefined ? given : [...given, `build:${buildId}`];
+    // A registration and a claim have these in common.
+    const asks = { lanes, capabilities, kinds: [...this.#tasks.keys()], lease_ttl_ms: milliseconds(options.leaseTtl ?? "30s") };
+    this.#registration = { ...asks, version, tools, worker_id: workerId, capacity, nonce: uuid7(), ...client.connection.scope };
     this.#exchange = new Exchange(client.connection, {
       instanceId: this.instanceId,
-      asks: this.#asks(),
-      capacity: this.#concurrency + (options.prefetch ?? 0),
+      asks,
+      capacity,
       inHand: () => this.#running.size + this.#waiting.size,
       take: (tasks) => { this.#take(tasks); },
     });
@@ -94,12 +98,11 @@ export class Worker {
     const stop = () => { this.stop(); };
     process.once("SIGTERM", stop);
     process.once("SIGINT", stop);
-    const registration = this.#registration();
+    const { kinds, lanes } = this.#registration;
     try {
-      await this.#client.connection.call("PUT", this.#route, { body: registration, signal: this.#stopping.signal });
-      await this.#startRenewer(registration);
-      const [kinds, lanes] = [this.#tasks.keys(), this.#options.lanes ?? ["default"]].map((names) => [...names].join(", "));
-      console.warn(`flowfabric: worker ${this.instanceId} serves ${kinds} in the lanes ${lanes} at ${this.#client.connection.server}`);
+      await this.#client.connection.call("PUT", this.#route, { body: this.#registration, signal: this.#stopping.signal });
+      await this.#startRenewer();
+      console.warn(`flowfabric: worker ${this.instanceId} serves ${kinds.join(", ")} in the lanes ${lanes.join(", ")} at ${this.#client.connection.server}`);
       const free = () => new Promise<void>((resolve) => { this.#freed = resolve; });
       const claim = () => this.#exchange.claim(CLAIM_WAIT_MS, this.#stopping.signal);
       while (!this.#stopping.signal.aborted) await (this.#exchange.room > 0 ? claim() : free());
@@ -110,7 +113,7 @@ export class Worker {
       process.off("SIGTERM", stop);
       process.off("SIGINT", stop);
       await this.#renewer?.terminate();
-      await this.#deregister(registration.nonce);
+      await this.#deregister();
     }
   }
 
@@ -122,7 +125,7 @@ export class Worker {
   }
 
   #take(tasks: Schemas["Task"][]): void {
-    this.#tell(tasks.map((task) => ({ executionId: task.execution_id, fence: task.fence, ttlMs: task.lease_ttl_ms })));
+    this.#tell(tasks.map(({ execution_id, fence, lease_ttl_ms }) => ({ execution_id, fence, lease_ttl_ms })));
     for (const task of tasks) {
       this.#waiting.set(task.fence.lease_id, new HeldTask(this.#client, this.#exchange, task, this.#tasks.get(task.kind)));
     }
@@ -157,10 +160,9 @@ export class Worker {
   /** Hands back what has not begun, lets tasks end for a while, and hands back the others, so that nobody waits for their leases. */
   async #drain(): Promise<void> {
     await this.#handBackWaiting();
-    const limit = milliseconds(this.#options.drain ?? "30s");
     const drained = new AbortController();
     const ended = Promise.all([...this.#running.values()].map(({ ended }) => ended)).then(() => { drained.abort(); });
-    await Promise.race([ended, pause(limit, drained.signal)]);
+    await Promise.race([ended, pause(this.#drainMs, drained.signal)]);
     await Promise.all([...this.#running.values()].map((held) => held.handBack()));
     // A call that was under way may have brought tasks meanwhile.
     await this.#handBackWaiting();
@@ -172,23 +174,11 @@ export class Worker {
     await Promise.all(waiting.map(([leaseId, held]) => held.handBack().finally(() => { this.#release(leaseId); })));
   }
 
-  #registration(): RenewerData["registration"] {
-    const { workerId: worker_id = "typescript", version, tools, prefetch = 0 } = this.#options;
-    return { ...this.#asks(), ...present({ version, tools }), worker_id, capacity: this.#concurrency + prefetch, nonce: uuid7(), ...this.#client.connection.scope };
-  }
-
-  /** Fields that a registration and a claim have in common. */
-  #asks(): Record<string, unknown> {
-    const { lanes = ["default"], capabilities: given = [], buildId } = this.#options;
-    const capabilities = buildId === undefined ? given : [...given, `build:${buildId}`];
-    return { lanes, capabilities, kinds: [...this.#tasks.keys()], lease_ttl_ms: this.#leaseTtlMs };
-  }
-
   /** Starts the thread that renews leases, and waits until it is at work. */
-  #startRenewer(registration: RenewerData["registration"]): Promise<void> {
-    const { server, token } = this.#client.connection;
-    const connect = { server, ...(token !== undefined && { token }), retryForMs: 0 };
-    const workerData: RenewerData = { connect, route: this.#route, registration, leaseTtlMs: this.#leaseTtlMs };
+  #startRenewer(): Promise<void> {
+    const { server, token, namespace } = this.#client.connection;
+    const connect = { server, token, namespace, retryForMs: 0 };
+    const workerData: RenewerData = { connect, route: this.#route, registration: this.#registration };
     const thread = new Thread(new URL("./renewer.js", import.meta.url), { workerData });
     this.#renewer = thread;
     return new Promise((ready, failed) => {
@@ -209,8 +199,8 @@ export class Worker {
     });
   }
 
-  async #deregister(nonce: string): Promise<void> {
-    const query = { nonce, ...this.#client.connection.scope };
+  async #deregister(): Promise<void> {
+    const query = { nonce: this.#registration.nonce, ...this.#client.connection.scope };
     // The registration runs out by itself if this fails.
     await this.#client.connection.call("DELETE", this.#route, { query, signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
   }
@@ -229,11 +219,11 @@ export class Worker {
 }
 
 /** One task in hand. */
-class HeldTask implements TaskLink, LeaseHolder {
+class HeldTask implements TaskLink {
   readonly #journal: Journal;
   readonly #frames: FrameWriter;
   /** Rejects when the lease is lost. */
-  readonly lost: Promise<never>;
+  readonly #lost: Promise<never>;
   #reject: (why: Interrupted) => void = () => undefined;
   #lostBy: Interrupted | undefined;
   /** Made when it is asked for: a signal costs more than everything else about a short task. */
@@ -249,19 +239,10 @@ class HeldTask implements TaskLink, LeaseHolder {
     readonly task: Schemas["Task"],
     private readonly definition: AnyTask | undefined,
   ) {
-    this.lost = new Promise((_, reject) => { this.#reject = reject; });
-    this.lost.catch(() => undefined);
-    const holder = {
-      record: async (first_number: number, entries: Schemas["StepEntry"][]) => {
-        const recorded = await this.call<Schemas["RecordStepsOutcome"]>("/steps", { first_number, entries });
-        // The policy `no_progress` ended the run, or asks a person about it: the task was let go.
-        return recorded.loop_detected ? this.released("the same steps are done again and again") : recorded;
-      },
-      list: (after: number) =>
-        this.client.connection.call<Schemas["ListStepsOutcome"]>("GET", this.#at("/steps"), { query: { after, limit: 1_000 } }),
-    };
-    this.#journal = new Journal(holder, task.journal);
-    this.#frames = new FrameWriter((first_sequence, frames) => this.call("/frames", { first_sequence, frames }), task.next_frame_sequence);
+    this.#lost = new Promise((_, reject) => { this.#reject = reject; });
+    this.#lost.catch(() => undefined);
+    this.#journal = new Journal(this);
+    this.#frames = new FrameWriter(this);
   }
 
   /** Fires when the lease is lost. */
@@ -295,7 +276,7 @@ class HeldTask implements TaskLink, LeaseHolder {
   }
 
   /** A call of the lease holder, repeated for as long as the lease lasts. */
-  call<T>(part: string, body: Record<string, unknown>): Promise<T> {
+  call<T>(part: string, body: object): Promise<T> {
     // The fence, and the numbers or keys in the body, tell a repeat.
     return this.held("POST", this.#at(part), { body: { fence: this.task.fence, ...body }, idempotencyKey: null });
   }
@@ -304,14 +285,11 @@ class HeldTask implements TaskLink, LeaseHolder {
     return this.client.connection.call<T>(method, at, { ...options, signal: this.signal, retryForMs: Infinity });
   }
 
-  #part<T>(name: EndingName, body: Record<string, unknown>): Promise<T> {
-    return this.exchange.end<T>(name, { execution_id: this.task.execution_id, fence: this.task.fence, ...body }, this);
-  }
-
-  async continueAsNew(input: unknown): Promise<never> {
-    await this.#frames.flush();
-    await this.call("/continue-as-new", encoded("input", input));
-    return this.released("the execution has begun anew");
+  async #part<T>(name: EndingName, body: object): Promise<T> {
+    const { execution_id, fence } = this.task;
+    const answer = await this.exchange.end(name, { execution_id, fence, ...body }, this.#lost);
+    // Its own answer says all there is to say about an ending that the shared call did not take.
+    return answer === undefined ? this.call(`/${name}`, body) : (answer as T);
   }
 
   released(why: string): Promise<never> {
@@ -344,7 +322,7 @@ class HeldTask implements TaskLink, LeaseHolder {
     });
     const called = this.#call(definition);
     try {
-      const end = await Promise.race([called, released, this.lost]);
+      const end = await Promise.race([called, released, this.#lost]);
       if (end.how === "completed") await this.#frames.flush();
       else await this.#frames.flush().catch(() => undefined);
       return end;
@@ -360,7 +338,7 @@ class HeldTask implements TaskLink, LeaseHolder {
   async #call(definition: AnyTask): Promise<End> {
     try {
       const context = new Context(this, this.#journal, this.#frames);
-      const input: unknown = await checked<unknown>(definition.input, valueOf(this.task.input as Content | null), "the input").catch((error: unknown) => {
+      const input: unknown = await checked<unknown>(definition.input, valueOf(this.task.input), "the input").catch((error: unknown) => {
         throw new TaskError(inWords(error).message, { category: "invalid_input", cause: error });
       });
       const result: unknown = await inTrace(context.traceContext, () => definition.run(context, input) as unknown);
@@ -381,7 +359,7 @@ class HeldTask implements TaskLink, LeaseHolder {
   }
 
   async #park(): Promise<void> {
-    const parked = await this.#part<Schemas["ParkOutcome"]>("park", { ...this.#journal.parkArgs() });
+    const parked = await this.#part<Schemas["ParkOutcome"]>("park", this.#journal.parkArgs());
     if (parked.outcome === "parked") void this.released("the task is parked");
     else this.#journal.satisfied(parked.entries, parked.next_number);
   }
@@ -402,13 +380,16 @@ class HeldTask implements TaskLink, LeaseHolder {
   }
 
   async #fail(error: unknown): Promise<void> {
-    console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${withStack(error)}`);
-    const { category, message } = inWords(error);
+    const chain = withCauses(error);
+    const stacks = chain.map(stackOf).join("\ncaused by ");
+    console.warn(`flowfabric: ${this.task.execution_id}: attempt ${this.task.fence.attempt} of ${this.task.kind} failed: ${stacks}`);
+    const { category, message: reason, retryAfterMs } = inWords(error);
     const undone = this.#journal.undone();
-    const retryAfter = error instanceof TaskError ? waitWithin(error.retryAfterMs, RETRY_AFTER_MAX_MS) : undefined;
-    const cause = error instanceof StepFailure && error.category !== "in_doubt" ? error.step : undefined;
+    // A step of which nobody knows whether it happened does not run again by itself.
+    const cause = chain.filter((one) => one instanceof StepFailure).find((one) => one.category !== "in_doubt")?.step;
     await this.#part("fail", {
-      ...present({ reason: message, category, retry_after_ms: retryAfter, cause, undone: undone.length > 0 ? undone : undefined }),
+      reason, category, cause, retry_after_ms: waitWithin(retryAfterMs, RETRY_AFTER_MAX_MS),
+      ...(undone.length > 0 && { undone }),
       ...((cause !== undefined || undone.length > 0) && { first_number: this.#journal.nextNumber }),
       ...this.#journal.runNotes(),
     });

@@ -50,6 +50,22 @@ test("chance derives as the documentation says", async () => {
   }
 });
 
+test("a variable that is set to nothing says nothing", (t) => {
+  const names = ["FF_SERVER", "FF_TOKEN", "FF_NAMESPACE"];
+  const before = names.map((name) => [name, process.env[name]] as const);
+  t.after(() => {
+    for (const [name, value] of before) {
+      if (value === undefined) Reflect.deleteProperty(process.env, name);
+      else process.env[name] = value;
+    }
+  });
+  for (const name of names) process.env[name] = "";
+  const { server, token, namespace, scope } = new Connection();
+  assert.deepEqual([server, token, namespace, scope], ["http://127.0.0.1:7171", undefined, undefined, {}]);
+  process.env["FF_NAMESPACE"] = "team-a";
+  assert.deepEqual(new Connection({ namespace: "" }).scope, { namespace: "team-a" });
+});
+
 test("a repeat under the same key finds the same execution", async () => {
   const options = { idempotencyKey: "order-7" };
   const [one, other] = [await client.submit(echo, 1, options), await client.submit(echo, 1, options)];

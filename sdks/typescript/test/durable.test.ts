@@ -41,6 +41,23 @@ test("a step that completed is not run again by a retry, and the failed one is",
   });
 });
 
+test("a retry runs the step again that is among the causes of a failure", async () => {
+  let runs = 0;
+  const wrapped = task("wrapped", async (ctx) => {
+    const fetched = ctx.step("fetch", () => {
+      if (++runs === 1) throw new Error("the line is cut");
+      return "page";
+    });
+    return fetched.catch((error: unknown) => { throw new TaskError("no report", { cause: new Error("no page", { cause: error }) }); });
+  });
+  await withWorker(client, [wrapped], async () => {
+    const execution = await client.submit(wrapped, null, { policy: { retry: { max_retries: 1, backoff: { fixed: { delay_ms: 0 } } } } });
+    assert.equal((await execution.wait({ timeout: "10s" })).public_state, "completed");
+    assert.equal(await execution.result(), "page");
+    assert.equal(runs, 2);
+  });
+});
+
 test("a function logs under the name of its execution", async (t) => {
   const informed = t.mock.method(console, "info", () => undefined);
   const logs = task("logs", (ctx) => { ctx.log.info("read", 3); });

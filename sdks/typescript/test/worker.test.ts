@@ -92,6 +92,17 @@ test("a result that the server refuses fails the attempt and says so", async () 
   });
 });
 
+test("a retry waits for as long as the failure of a step asks for", async () => {
+  const hasty = task("hasty-step", (ctx) => ctx.step("call", () => {
+    if (ctx.attempt === 0) throw new TaskError("busy", { retryAfterMs: 1 });
+  }));
+  await withWorker(client, [hasty], async () => {
+    const execution = await client.submit(hasty, null, { policy: { retry: { max_retries: 1, backoff: { fixed: { delay_ms: 3_600_000 } } } } });
+    const { public_state, retry_count } = await execution.wait({ timeout: "10s" });
+    assert.deepEqual([public_state, retry_count], ["completed", 1]);
+  });
+});
+
 /** An error that throws when it is asked what it says. */
 class Mute extends Error {
   override get message(): string {
@@ -100,6 +111,8 @@ class Mute extends Error {
 }
 
 test("an attempt ends whatever its failure says", async () => {
+  const circle = new Error("circle");
+  circle.cause = new Error("of causes", { cause: circle });
   const failures: [error: Error, category: string, reason: RegExp][] = [
     [new TaskError("é".repeat(3_000), { category: "long" }), "long", /^é{2048}$/],
     [new TaskError("a\0b", { category: "n\0ul\n" }), "nul", /^ab$/],
@@ -108,6 +121,7 @@ test("an attempt ends whatever its failure says", async () => {
     [new TaskError("two", { category: "" }), "error", /^two$/],
     ...[0.5, -1, 1e300, NaN].map((retryAfterMs): [Error, string, RegExp] => [new TaskError("three", { retryAfterMs }), "error", /^three$/]),
     [new Mute(), "error", /^Mute$/],
+    [circle, "error", /^circle$/],
   ];
   const fails = task("fails", { retries: 0 }, (_ctx, which: number) => { throw failures[which]?.[0] ?? new Error("there is no such failure"); });
   await withWorker(client, [fails], async () => {
