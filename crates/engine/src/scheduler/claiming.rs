@@ -24,6 +24,8 @@ use crate::env;
 const SLEEP_MAX_MS: i64 = 30_000;
 /// How long a claim that knows of work waits for reads that may find better work.
 const ORDER_PATIENCE_MS: i64 = 50;
+/// So often at most: two queues whose heads are on their way to other claims can make each other be read again.
+const ORDER_READS_MAX: usize = 32;
 /// How long a claim waits for a commit if there is something else to hand out or to try. The commit goes on by itself.
 const COMMIT_PATIENCE_MS: i64 = 250;
 /// The same while some partition is known not to answer, because others may not answer either.
@@ -160,6 +162,7 @@ impl Claiming {
         let patient_until = self.scheduler.transactor.env().now_ms() + ORDER_PATIENCE_MS;
         // Whether this claim was told of work while it looked. If it takes other work, another claim must be told.
         let mut told = false;
+        let mut rounds = 0;
         while !self.free.is_empty() && self.scheduler.ready().may_have_work(&self.ask.criteria) {
             let known = async {
                 self.scheduler.worker_id(&self.ask).await?;
@@ -171,7 +174,8 @@ impl Claiming {
             };
             let criteria = criteria?;
             let now = self.scheduler.transactor.env().now_ms();
-            let wanted = self.wanted(now < patient_until);
+            let wanted = self.wanted(now < patient_until && rounds < ORDER_READS_MAX);
+            rounds += 1;
             let pick = self.scheduler.ready().pick(&criteria, wanted, now);
             let Pick { candidates, reads, suspects } = pick;
             drop(criteria);

@@ -68,7 +68,7 @@ impl Ready {
                 self.learn_names(criteria, (lane, wanted), &mut pick, now);
             }
         }
-        if !pick.reads.is_empty() {
+        if patient && !pick.reads.is_empty() {
             // Unread work may be better than what was picked: put it back and ask again with everything known.
             for candidate in std::mem::take(&mut pick.candidates) {
                 self.put_back(candidate);
