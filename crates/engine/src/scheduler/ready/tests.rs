@@ -419,3 +419,20 @@ fn what_is_announced_before_a_head_in_flight_is_read() {
         ready.fetched(&id, Vec::new(), None, true, 0);
     }
 }
+
+/// The head of one queue is known, and what the other holds is better and yet to be read.
+#[test]
+fn a_claimer_that_waits_no_longer_takes_what_is_known_beside_the_reads_that_may_find_better_work() {
+    for patient in [true, false] {
+        let mut ready = Ready::default();
+        let criteria = begin(&mut ready, "lane", 0);
+        ready.pick(&criteria, wanted(1, true), 0);
+        for place in PLACES {
+            ready.learnt(("n", "lane"), place, NamesPage { after: None, names: Vec::new(), more: false }, 0);
+        }
+        ready.offer(candidate("lane", 1), 0);
+        ready.announce(&queue("lane", PLACES[1]), 1, 0);
+        let pick = ready.pick(&criteria, wanted(2, patient), 0);
+        assert_eq!((pick.candidates.len(), pick.reads.len()), (usize::from(!patient), 1), "{patient}");
+    }
+}
