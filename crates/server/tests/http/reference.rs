@@ -15,7 +15,7 @@ stand in `/openapi.json`.
 
 ## Who may call what
 
-An API token has one role in one namespace, or in all. *own*: a submitter may do it to what it submitted with the same token. *any*: every token may.
+An API token has one role in one namespace, or in all. *own*: a submitter may do it to what was submitted with a token of the same name, so that a token that is made anew after a revocation goes on with the work of the old one. *any*: every token may.
 A call that carries a fence needs the role `worker` and nothing more; a waitpoint's token needs no API token at all.
 
 ";
