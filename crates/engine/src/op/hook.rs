@@ -247,15 +247,21 @@ impl Services {
                     self.transactor.keep_first(partition, &identity, receipt).await?
                 }
             };
+            // The evidence outlives the execution: a message that comes again has no effect on the next one.
+            if receipt.duplicate {
+                return Ok(receipt);
+            }
             args.execution_id = receipt.execution_id.unwrap_or_default();
             match self.perform::<DeliverSignal>(caller, args.clone()).await {
                 Ok(outcome) => {
+                    let had_its_effect = HookReceipt { duplicate: true, ..receipt.clone() };
+                    self.transactor.replace_answer(partition, &identity, &receipt, Some(&had_its_effect)).await?;
                     let duplicate = matches!(outcome, SignalOutcome::Duplicate { .. });
                     return Ok(HookReceipt { duplicate, ..receipt });
                 }
                 // It ended before the message reached it: the message had no effect, and is for the next one.
                 Err(ended) if matches!(ended.code, Code::TargetNotSignalable | Code::ExecutionNotFound) => {
-                    self.transactor.forget_answer(partition, &identity, &receipt).await?;
+                    self.transactor.replace_answer(partition, &identity, &receipt, None).await?;
                 }
                 Err(refused) => return Err(refused),
             }

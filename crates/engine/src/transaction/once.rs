@@ -88,12 +88,18 @@ impl Transactor {
         Ok(self.transact(partition, self.fresh_command(), &verb).await?.unwrap_or(answer))
     }
 
-    /// Forgets an answer that was kept under an identity and turned out to be none, unless another is kept by now.
-    pub(crate) async fn forget_answer<T>(&self, partition: Partition, identity: &Identity, answer: &T) -> Result<()>
+    /// Keeps another answer in place of one that was kept under an identity, or none, unless something else is kept by now.
+    pub(crate) async fn replace_answer<T>(
+        &self,
+        partition: Partition,
+        identity: &Identity,
+        answer: &T,
+        by: Option<&T>,
+    ) -> Result<()>
     where
-        T: DeserializeOwned + PartialEq + Send + Sync,
+        T: Serialize + DeserializeOwned + PartialEq + Send + Sync,
     {
-        let verb = ForgetAnswer { identity, answer };
+        let verb = ReplaceAnswer { identity, answer, by };
         self.transact(partition, self.fresh_command(), &verb).await
     }
 
@@ -198,18 +204,22 @@ impl<T: Serialize + DeserializeOwned + Send + Sync> Command for KeepFirst<'_, T>
     }
 }
 
-/// Removes a kept answer that is still this one.
-struct ForgetAnswer<'a, T> {
+/// Replaces or removes a kept answer that is still this one.
+struct ReplaceAnswer<'a, T> {
     identity: &'a Identity,
     answer: &'a T,
+    by: Option<&'a T>,
 }
 
-impl<T: DeserializeOwned + PartialEq + Send + Sync> Command for ForgetAnswer<'_, T> {
+impl<T: Serialize + DeserializeOwned + PartialEq + Send + Sync> Command for ReplaceAnswer<'_, T> {
     type Outcome = ();
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<()> {
         if tx.kept_answer::<T>(self.identity).await?.is_some_and(|kept| kept == *self.answer) {
-            tx.delete(&self.identity.key());
+            match self.by {
+                Some(by) => tx.keep_answer(self.identity, by),
+                None => tx.delete(&self.identity.key()),
+            }
         }
         Ok(())
     }

@@ -232,6 +232,26 @@ async fn a_message_is_for_the_next_execution_when_the_one_it_was_for_has_ended()
 }
 
 #[tokio::test]
+async fn a_message_that_comes_again_has_no_effect_on_the_next_execution_when_the_first_is_gone() {
+    let server = Running::start(with_tokens()).await;
+    let (admin, stranger) = (server.client_with(ADMIN), server.client());
+    create_signals(&admin).await;
+    let first = submit_order(&admin).await;
+    let sent = send(&stranger, "/v1/hooks/payments", "p1", now_s(), TO_ORDERS).await.ok();
+    assert_eq!((&sent["execution_id"], &sent["duplicate"]), (&json!(first), &json!(false)));
+    admin.post(&format!("/v1/executions/{first}/cancel"), &json!({})).await.ok();
+    for removed in [false, true] {
+        if removed {
+            admin.send(Method::DELETE, &format!("/v1/executions/{first}"), "").await.ok();
+        }
+        submit_order(&admin).await;
+        let again = send(&stranger, "/v1/hooks/payments", "p1", now_s(), TO_ORDERS).await.ok();
+        assert_eq!((&again["execution_id"], &again["duplicate"]), (&json!(first), &json!(true)), "{removed}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn administrators_define_hooks_and_readers_see_no_secrets() {
     let server = Running::start(with_tokens()).await;
     let admin = server.client_with(ADMIN);
