@@ -1,13 +1,13 @@
-//! The answer of one call of `ff_commit` becomes the outcomes of its batches.
+//! The answer of one call of `ff_commit_2` becomes the outcomes of its batches.
 
 use std::collections::HashMap;
 
 use ff_core::{CommandId, Key, LeaseEpoch, LeaseId};
-use ff_store::{AppliedBatch, Conflict, ConflictReason, Fence, Guard, Outcome, Result, StoreError};
+use ff_store::{AppliedBatch, Batch, Conflict, ConflictReason, Fence, Guard, Outcome, Result, StoreError};
 use tokio_postgres::Row;
-use uuid::Uuid;
 
 use crate::commit::{Call, Number};
+use crate::rows::ConflictRow;
 
 /// The outcome of a call.
 pub(crate) enum Answer {
@@ -23,68 +23,102 @@ impl Call<'_> {
         if let Some(logs) = get::<Option<Vec<Vec<u8>>>>(row, "recount")? {
             return Ok(Answer::Recount(logs.into_iter().map(Key::from_bytes).collect()));
         }
-        let now: i64 = get(row, "now")?;
-        let mut conflicts = self.conflicts(row, now)?;
+        let refusals = Refusals::read(self, row)?;
         let event_first: Option<i64> = get(row, "event_first")?;
-        let counted_next = get::<Option<Vec<i64>>>(row, "counted_next")?.unwrap_or_default();
-        let mut numbers = self.appends.numbers.iter();
+        let mut guard_rows = self.guard_rows.as_slice();
+        let mut numbers = self.numbers.as_slice();
         let mut outcomes = Vec::with_capacity(self.batches.len());
         for (number, batch) in (0..).zip(self.batches) {
-            let mut sequences = Vec::with_capacity(batch.appends.len());
-            for number in numbers.by_ref().take(batch.appends.len()) {
-                let sequence = match *number {
-                    Number::Event(offset) => event_first.map(|first| first + i64::from(offset)),
-                    Number::Counted(place) => counted_next.get(place).copied(),
-                };
-                sequences.push(sequence.and_then(|sequence| u64::try_from(sequence).ok()).ok_or_else(strange)?);
-            }
-            outcomes.push(match conflicts.remove(&number) {
+            let (rows, numbered);
+            (rows, guard_rows) = guard_rows.split_at(batch.guards.len());
+            (numbered, numbers) = numbers.split_at(batch.appends.len());
+            let conflict = refusals.of(number, batch, rows)?;
+            let sequences = numbered.iter().map(|number| match *number {
+                Number::Event(place) => event_first.map(|first| first + i64::from(place)),
+                Number::Counted(place) => refusals.counted_next.get(place).copied(),
+            });
+            let sequences = sequences.map(|sequence| u64::try_from(sequence?).ok()).collect::<Option<_>>();
+            outcomes.push(match conflict {
                 Some(conflict) => Outcome::Conflict(conflict),
-                None => Outcome::Applied(AppliedBatch { at: now, sequences }),
+                None => Outcome::Applied(AppliedBatch { at: refusals.now, sequences: sequences.ok_or_else(strange)? }),
             });
         }
-        Ok(Answer::Done(outcomes, now))
+        Ok(Answer::Done(outcomes, refusals.now))
+    }
+}
+
+/// Why some batches were not applied.
+struct Refusals {
+    now: i64,
+    counted_next: Vec<i64>,
+    /// What was found, by the row of the guards that do not hold.
+    found: HashMap<usize, ConflictRow>,
+    /// The logs that gave another number, by their batch.
+    late: HashMap<i32, Conflict>,
+}
+
+impl Refusals {
+    fn read(call: &Call<'_>, row: &Row) -> Result<Self> {
+        let mut refusals = Self {
+            now: get(row, "now")?,
+            counted_next: get::<Option<Vec<i64>>>(row, "counted_next")?.unwrap_or_default(),
+            found: HashMap::new(),
+            late: HashMap::new(),
+        };
+        for found in get::<Option<Vec<ConflictRow>>>(row, "conflicts")?.unwrap_or_default() {
+            refusals.found.insert(place(found.guard)?, found);
+        }
+        for late in get::<Option<Vec<i32>>>(row, "late")?.unwrap_or_default() {
+            let late = place(late)?;
+            let log = call.counted.get(late).ok_or_else(strange)?;
+            let next = refusals.counted_next.get(late).and_then(|next| u64::try_from(*next).ok());
+            let why = ConflictReason::Sequence(next.ok_or_else(strange)?);
+            // A batch is told of the first of its logs.
+            refusals.late.entry(log.batch).or_insert_with(|| Conflict { key: Some(Key::from_bytes(log.log)), why });
+        }
+        Ok(refusals)
     }
 
-    fn conflicts(&self, row: &Row, now: i64) -> Result<HashMap<i32, Conflict>> {
-        let mut conflicts = HashMap::new();
-        if let Some(batches) = get::<Option<Vec<i32>>>(row, "conflict_batch")? {
-            let guards: Vec<i32> = get(row, "conflict_guard")?;
-            let missing: Vec<bool> = get(row, "conflict_missing")?;
-            let versions: Vec<Option<Uuid>> = get(row, "conflict_version")?;
-            let epochs: Vec<Option<i64>> = get(row, "conflict_epoch")?;
-            let leases: Vec<Option<Uuid>> = get(row, "conflict_lease")?;
-            let untils: Vec<Option<i64>> = get(row, "conflict_until")?;
-            for (place, batch) in batches.into_iter().enumerate() {
-                let ordinal = usize::try_from(guards[place]).map_err(|_| strange())?;
-                let guard = ordinal.checked_sub(1).and_then(|index| self.guards.of.get(index)).ok_or_else(strange)?;
-                let found = (!missing[place]).then_some(()).and_then(|()| {
-                    let epoch = LeaseEpoch(epochs[place]?.cast_unsigned());
-                    let fence = Fence { epoch, lease: LeaseId(leases[place]?) };
-                    Some((CommandId(versions[place]?), fence, untils[place]?))
-                });
-                let why = match (guard, found) {
-                    (Guard::NotAfter(_), _) => ConflictReason::TooLate(now),
-                    (_, None) => ConflictReason::Missing,
-                    (Guard::Absent(_), Some((version, _, _))) => ConflictReason::Exists(version),
-                    (Guard::Version(..), Some((version, _, _))) => ConflictReason::Version(version),
-                    (Guard::Fence(..), Some((_, fence, _))) => ConflictReason::Fence(fence),
-                    (Guard::Live(_), Some((_, _, until))) => ConflictReason::LeaseOver(until),
-                    (Guard::Expired(_), Some((_, _, until))) => ConflictReason::LeaseHolds(until),
-                };
-                conflicts.insert(batch, Conflict { key: guard.key().cloned(), why });
+    /// The first guard of a batch that does not hold, or else its first log that gave another number. `rows` has the row
+    /// of each guard.
+    fn of(&self, number: i32, batch: &Batch, rows: &[usize]) -> Result<Option<Conflict>> {
+        let mut refused = false;
+        for (guard, row) in batch.guards.iter().zip(rows) {
+            if let Some(found) = self.found.get(row) {
+                refused = true;
+                if let Some(why) = judge(guard, found, self.now) {
+                    return Ok(Some(Conflict { key: guard.key().cloned(), why }));
+                }
             }
         }
-        if let Some(batches) = get::<Option<Vec<i32>>>(row, "late_batch")? {
-            let logs: Vec<Vec<u8>> = get(row, "late_log")?;
-            let next: Vec<i64> = get(row, "late_next")?;
-            for ((batch, log), next) in batches.into_iter().zip(logs).zip(next) {
-                let why = ConflictReason::Sequence(u64::try_from(next).map_err(|_| strange())?);
-                conflicts.insert(batch, Conflict { key: Some(Key::from_bytes(log)), why });
-            }
-        }
-        Ok(conflicts)
+        if refused { Err(strange()) } else { Ok(self.late.get(&number).cloned()) }
     }
+}
+
+/// Why a guard does not hold; `None` if it does, and another one on the same document does not.
+fn judge(guard: &Guard, found: &ConflictRow, now: i64) -> Option<ConflictReason> {
+    if let Guard::NotAfter(limit) = guard {
+        return (now > *limit).then_some(ConflictReason::TooLate(now));
+    }
+    let (Some(version), Some(epoch), Some(lease), Some(until)) =
+        (found.version, found.epoch, found.lease_id, found.lease_until)
+    else {
+        return (!matches!(guard, Guard::Absent(_))).then_some(ConflictReason::Missing);
+    };
+    let fence = Fence { epoch: LeaseEpoch(epoch.cast_unsigned()), lease: LeaseId(lease) };
+    match guard {
+        Guard::Absent(_) => Some(ConflictReason::Exists(CommandId(version))),
+        Guard::Version(_, wanted) => (wanted.0 != version).then_some(ConflictReason::Version(CommandId(version))),
+        Guard::Fence(_, wanted) => (*wanted != fence).then_some(ConflictReason::Fence(fence)),
+        Guard::Live(_) => (until <= now).then_some(ConflictReason::LeaseOver(until)),
+        Guard::Expired(_) => (until > now).then_some(ConflictReason::LeaseHolds(until)),
+        Guard::NotAfter(_) => None,
+    }
+}
+
+/// A place in a list, from its number, which begins at 1.
+fn place(number: i32) -> Result<usize> {
+    usize::try_from(number).ok().and_then(|number| number.checked_sub(1)).ok_or_else(strange)
 }
 
 fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, column: &str) -> Result<T> {
@@ -92,5 +126,5 @@ fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, column: &str) ->
 }
 
 fn strange() -> StoreError {
-    StoreError::Corrupt("ff_commit gave an answer that does not fit its question".into())
+    StoreError::Corrupt("ff_commit_2 gave an answer that does not fit its question".into())
 }

@@ -6,6 +6,9 @@ use ff_core::Key;
 /// A pure function from a document to what people want to query; `None` leaves the columns empty.
 pub type Describe = fn(&Key, &[u8]) -> Option<Columns>;
 
+/// A pure function from a document to all of it as JSON text; `None` leaves the column empty.
+pub type View = fn(&Key, &[u8]) -> Option<String>;
+
 /// Columns that people query. Never read back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
@@ -25,8 +28,6 @@ pub struct Columns {
     pub created_at: Option<i64>,
     /// Milliseconds since the epoch.
     pub updated_at: Option<i64>,
-    /// The whole document as JSON text.
-    pub view: Option<String>,
 }
 
 impl Columns {
@@ -37,12 +38,15 @@ impl Columns {
                 *text = None;
             }
         }
-        // A NUL stands in JSON text as an escape; an escaped backslash before `u0000` costs a view at worst.
-        if self.view.as_ref().is_some_and(|view| view.contains('\0') || view.contains("\\u0000")) {
-            self.view = None;
-        }
         self
     }
+}
+
+/// A view that PostgreSQL can hold.
+pub(crate) fn storable_view(view: String) -> Option<String> {
+    // A NUL stands in JSON text as an escape; an escaped backslash before `u0000` costs a view at worst.
+    let has_nul = view.contains('\0') || view.contains("\\u0000");
+    (!has_nul).then_some(view)
 }
 
 #[cfg(test)]
@@ -51,12 +55,9 @@ mod tests {
 
     #[test]
     fn what_postgres_cannot_hold_is_left_out() {
-        let columns = Columns {
-            namespace: Some("a\0b".into()),
-            lane: Some("fine".into()),
-            view: Some(r#"{"text":"a\u0000b"}"#.into()),
-            ..Columns::default()
-        };
+        let columns = Columns { namespace: Some("a\0b".into()), lane: Some("fine".into()), ..Columns::default() };
         assert_eq!(columns.storable(), Columns { lane: Some("fine".into()), ..Columns::default() });
+        assert_eq!(storable_view(r#"{"text":"a\u0000b"}"#.into()), None);
+        assert_eq!(storable_view("{}".into()), Some("{}".into()));
     }
 }

@@ -1,6 +1,6 @@
 //! FlowFabric on PostgreSQL, 13 or later.
 //!
-//! A commit is one call of the function `ff_commit`, which takes its locks in a fixed order, reads the clock behind
+//! A commit is one call of the function `ff_commit_2`, which takes its locks in a fixed order, reads the clock behind
 //! them, checks every guard and then writes. Writers combine the commits of many callers that touch nothing in
 //! common into one call. Nothing is read back but bodies; the other columns are for people.
 
@@ -9,6 +9,7 @@ mod clock;
 mod commit;
 mod connect;
 mod describe;
+mod drain;
 mod error;
 mod locks;
 mod look;
@@ -19,12 +20,13 @@ mod names;
 mod options;
 mod queue;
 mod read;
+mod rows;
 mod tls;
 mod touch;
 mod watch;
 mod writer;
 
-pub use describe::{Columns, Describe};
+pub use describe::{Columns, Describe, View};
 pub use options::{Encryption, Options};
 
 use std::pin::Pin;
@@ -95,17 +97,17 @@ impl PostgresStore {
         let write_pool = connect::pool(&options, &connector, writing)?;
         let read_pool = connect::pool(&options, &connector, options.pool_size - writing)?;
 
-        let (maintenance, trims) = Maintenance::new();
-        let (exchange, waiting) = Exchange::new(connector, read_pool.clone(), &options, maintenance);
+        let (maintenance, chores) = Maintenance::new();
+        let (exchange, waiting) = Exchange::new(connector, read_pool.clone(), &options, maintenance.clone());
         let notices = exchange.notices();
         let writers = Arc::new(Writers::new(write_pool, locks, &options, clock.clone(), notices.clone()));
-        let reader = Reader::new(read_pool.clone(), locks, clock, options.answer_timeout());
+        let reader = Reader::new(read_pool.clone(), locks, clock, options.answer_timeout(), maintenance);
 
         let (first, listening) = oneshot::channel();
         let others = vec![
             tokio::spawn(exchange.clone().listen(first)),
             tokio::spawn(exchange.notify(waiting)),
-            tokio::spawn(maintain::run(read_pool, options.answer_timeout(), trims)),
+            tokio::spawn(maintain::run(read_pool, options.answer_timeout(), locks, chores)),
         ];
         let tasks = Tasks { writers: (0..writing).map(|_| tokio::spawn(writers.clone().run())).collect(), others };
         let store = Self { server, writers, reader, notices, tasks: Mutex::new(tasks) };

@@ -1,5 +1,5 @@
 //! Maintenance that no caller waits for: records past the cap of their log, and documents that have expired, are
-//! deleted here.
+//! deleted here, and it is noted how far indexes are drained.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
-use ff_core::{Key, Partition};
-use ff_store::{Append, Result};
+use ff_core::{IndexName, Key, Partition};
+use ff_store::{Append, Batch, Result};
 use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 
 use crate::connect::{self, within};
+use crate::drain::{self, Drained, Taken};
 use crate::error;
+use crate::locks::Locks;
 
 /// How often expired documents are looked for.
 const EXPIRY_PERIOD: Duration = Duration::from_secs(60);
@@ -23,14 +25,21 @@ const DELETED_MAX: i64 = 1_000;
 const COUNTED_MAX: u64 = 100_000;
 /// A log gets about this much more than its cap before it is trimmed, or a quarter of the cap if that is more.
 const SLACK_MIN: u64 = 64;
-/// Logs that wait to be trimmed.
-const TRIMS_MAX: usize = 1_024;
+/// Chores that wait.
+const CHORES_MAX: usize = 1_024;
 
-/// Has logs trimmed now and then. Cheap to clone.
+/// Has something done now and then. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Maintenance {
     dice: Arc<Dice>,
-    trims: mpsc::Sender<Trim>,
+    taken: Arc<Taken>,
+    chores: mpsc::Sender<Chore>,
+}
+
+/// Something to do.
+pub(crate) enum Chore {
+    Trim(Trim),
+    Drain(Drained),
 }
 
 /// A log that may have grown past its cap.
@@ -41,19 +50,34 @@ pub(crate) struct Trim {
 }
 
 impl Maintenance {
-    /// Also returns what there is to trim.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Trim>) {
-        let (trims, waiting) = mpsc::channel(TRIMS_MAX);
-        (Self { dice: Arc::default(), trims }, waiting)
+    /// Also returns what there is to do.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Chore>) {
+        let (chores, waiting) = mpsc::channel(CHORES_MAX);
+        (Self { dice: Arc::default(), taken: Arc::default(), chores }, waiting)
+    }
+
+    /// Notes what a batch that was applied did to logs that have a cap and to indexes.
+    pub(crate) fn applied(&self, partition: Partition, batch: &Batch) {
+        batch.appends.iter().filter(|append| append.cap > 0).for_each(|append| self.appended(partition, append));
+        for drained in self.taken.take(partition, batch) {
+            // When the queue is full it is noted another time.
+            let _ = self.chores.try_send(Chore::Drain(drained));
+        }
+    }
+
+    /// Notes that an index is scanned from its beginning.
+    pub(crate) fn scanned(&self, partition: Partition, index: &IndexName) {
+        self.taken.scanned(partition, index);
     }
 
     /// Notes records. Chance decides which of them have the log trimmed, so that nothing need be remembered of any
     /// log: neither a restart nor any number of other logs keeps one from its turn.
-    pub(crate) fn appended(&self, partition: Partition, append: &Append) {
+    fn appended(&self, partition: Partition, append: &Append) {
         let slack = (append.cap / 4).max(SLACK_MIN);
         if self.dice.below(slack) < append.records.len() as u64 {
             // When the queue is full the log is trimmed another time.
-            let _ = self.trims.try_send(Trim { partition, log: append.log.clone(), cap: append.cap });
+            let trim = Trim { partition, log: append.log.clone(), cap: append.cap };
+            let _ = self.chores.try_send(Chore::Trim(trim));
         }
     }
 }
@@ -72,12 +96,17 @@ impl Dice {
     }
 }
 
-/// Trims and expires until it is aborted. Any one statement has `limit` to be answered.
-pub(crate) async fn run(pool: Pool, limit: Duration, mut trims: mpsc::Receiver<Trim>) {
+/// Does what there is to do, and expires, until it is aborted. Any one statement has `limit` to be answered.
+pub(crate) async fn run(pool: Pool, limit: Duration, locks: Locks, mut chores: mpsc::Receiver<Chore>) {
     let mut next_expiry = tokio::time::Instant::now() + EXPIRY_PERIOD;
     loop {
-        let done = match tokio::time::timeout_at(next_expiry, trims.recv()).await {
-            Ok(Some(trim)) => on_a_connection(&pool, async |client| keep_newest(client, limit, &trim).await).await,
+        let done = match tokio::time::timeout_at(next_expiry, chores.recv()).await {
+            Ok(Some(Chore::Trim(trim))) => {
+                on_a_connection(&pool, async |client| keep_newest(client, limit, &trim).await).await
+            }
+            Ok(Some(Chore::Drain(drained))) => {
+                on_a_connection(&pool, async |client| within(limit, drain::note(client, locks, &drained)).await).await
+            }
             Ok(None) => return,
             Err(_) => {
                 next_expiry += EXPIRY_PERIOD;
@@ -85,7 +114,7 @@ pub(crate) async fn run(pool: Pool, limit: Duration, mut trims: mpsc::Receiver<T
             }
         };
         if let Err(error) = done {
-            tracing::warn!(%error, "old records or documents could not be deleted; they wait for the next time");
+            tracing::warn!(%error, "a chore was not done; it waits for the next time");
         }
     }
 }
@@ -200,8 +229,8 @@ mod tests {
         }
     }
 
-    fn trimmed(trims: &mut mpsc::Receiver<Trim>) -> u64 {
-        std::iter::from_fn(|| trims.try_recv().ok()).count() as u64
+    fn trimmed(chores: &mut mpsc::Receiver<Chore>) -> u64 {
+        std::iter::from_fn(|| chores.try_recv().ok()).filter(|chore| matches!(chore, Chore::Trim(_))).count() as u64
     }
 
     // By chance, any of these fails once in 10^17 times.

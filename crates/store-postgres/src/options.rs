@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ff_store::{Result, StoreError};
 
-use crate::describe::Describe;
+use crate::describe::{Describe, View};
 
 /// Connections of one process when the URL says nothing: enough to keep a few commits and a few reads under way.
 const POOL_SIZE_DEFAULT: usize = 8;
@@ -50,6 +50,9 @@ pub struct Options {
     /// How long the listening connection may be silent before it is asked whether it lives.
     pub(crate) listen_check: Duration,
     pub(crate) describe: Option<Describe>,
+    pub(crate) view: Option<View>,
+    /// Whether the address asks for views. They are most of what a commit would write.
+    pub(crate) with_view: bool,
 }
 
 /// Without the password.
@@ -89,6 +92,8 @@ impl Options {
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             listen_check: LISTEN_CHECK_DEFAULT,
             describe: None,
+            view: None,
+            with_view: false,
         };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -101,6 +106,13 @@ impl Options {
     #[must_use]
     pub fn describe(mut self, describe: Describe) -> Self {
         self.describe = Some(describe);
+        self
+    }
+
+    /// Fills the column `view` as well, where the address asks for it.
+    #[must_use]
+    pub fn view(mut self, view: View) -> Self {
+        self.view = Some(view);
         self
     }
 
@@ -127,13 +139,20 @@ impl Options {
                     _ => return refused("sslmode must be disable, prefer, require or verify-full"),
                 }
             }
+            "view" => {
+                self.with_view = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return refused("view must be on or off"),
+                }
+            }
             "sslrootcert" => self.root_certificate = Some(value.into()),
             "connect_timeout_ms" => self.connect_timeout = milliseconds(name, value)?,
             "request_timeout_ms" => self.request_timeout = milliseconds(name, value)?,
             "listen_check_ms" => self.listen_check = milliseconds(name, value)?,
             _ => {
                 return refused(format!(
-                    "unknown parameter {name:?}; known are schema, pool_size, sslmode, sslrootcert, \
+                    "unknown parameter {name:?}; known are schema, pool_size, view, sslmode, sslrootcert, \
                      connect_timeout_ms, request_timeout_ms and listen_check_ms"
                 ));
             }
@@ -196,12 +215,13 @@ mod tests {
     #[test]
     fn a_url_sets_every_option() {
         let options = Options::parse(
-            "postgres://ada:s%40cret@db:6000/work?schema=flows&pool_size=20&sslmode=verify-full\
+            "postgres://ada:s%40cret@db:6000/work?schema=flows&pool_size=20&view=on&sslmode=verify-full\
              &sslrootcert=%2Fetc%2Fca.pem&connect_timeout_ms=100&request_timeout_ms=2000&listen_check_ms=300",
         )
         .unwrap();
         assert_eq!(options.schema, "flows");
         assert_eq!(options.pool_size, 20);
+        assert!(options.with_view && !Options::parse("postgres://host/db").unwrap().with_view);
         assert_eq!(options.encryption, Encryption::VerifyFull);
         assert_eq!(options.root_certificate, Some("/etc/ca.pem".into()));
         assert_eq!(options.connect_timeout, Duration::from_millis(100));
@@ -219,6 +239,7 @@ mod tests {
             ("postgres://ada@host/db?pool_size=2", "pool_size"),
             ("postgres://ada@host/db?schema=a;b", "schema"),
             ("postgres://ada@host/db?schema=", "schema"),
+            ("postgres://ada@host/db?view=yes", "view"),
             ("postgres://ada@host/db?sslmode=maybe", "sslmode"),
             ("postgres://ada@host/db?request_timeout_ms=0", "request_timeout_ms"),
             ("postgres://ada@host/db?sslrootcert=%zz", "percent"),

@@ -1,10 +1,11 @@
 //! Commits waiting for a writer. A writer takes as many as touch nothing in common, so that many callers share one
 //! round trip and one flush of the log.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ff_core::Partition;
+use ff_core::{Key, Partition};
 use ff_store::{Batch, Outcome, Result};
 use tokio::sync::{Notify, oneshot};
 
@@ -21,12 +22,22 @@ const LOOK_AHEAD: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) partition: Partition,
-    pub(crate) batches: Vec<Batch>,
+    pub(crate) call: Arc<[Batch]>,
+    /// The batches of the call that are this job.
+    pub(crate) part: Range<usize>,
+    /// What each of them touches, as far as these logs are all that are counted.
     pub(crate) touches: Vec<Touches>,
+    pub(crate) counted: Arc<HashSet<Key>>,
     /// Its batches touch each other: no other job joins it.
     pub(crate) entangled: bool,
     pub(crate) bytes: usize,
     pub(crate) reply: oneshot::Sender<Result<Vec<Outcome>>>,
+}
+
+impl Job {
+    pub(crate) fn batches(&self) -> &[Batch] {
+        &self.call[self.part.clone()]
+    }
 }
 
 /// Where jobs wait.
@@ -118,7 +129,7 @@ impl State {
                     first.partition == job.partition
                         && !first.entangled
                         && !job.entangled
-                        && batches + job.batches.len() <= GROUP_BATCHES_MAX
+                        && batches + job.part.len() <= GROUP_BATCHES_MAX
                         && bytes + job.bytes <= GROUP_MAX_BYTES
                 }
             };
@@ -128,7 +139,7 @@ impl State {
             }
             let job = self.waiting.remove(place).expect("the place was just looked at");
             job.touches.iter().for_each(|touches| self.under_way.add(touches));
-            batches += job.batches.len();
+            batches += job.part.len();
             bytes += job.bytes;
             group.push(job);
         }

@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::connect;
 use crate::error;
 use crate::locks::{Locks, Protects};
+use crate::maintain::Maintenance;
 use crate::names;
 
 /// Long names with the same beginning that a page of names may meet twice.
@@ -33,6 +34,7 @@ pub(crate) struct Reader {
     pub(crate) locks: Locks,
     pub(crate) clock: Arc<Clock>,
     pub(crate) answer_timeout: Duration,
+    maintenance: Maintenance,
     /// Up to these numbers nothing will appear any more in a log.
     settled: Mutex<HashMap<(Partition, Key), i64>>,
 }
@@ -42,8 +44,14 @@ const PRESENT: &str = "(d.expires_at IS NULL OR d.expires_at > c.now)";
 const TIME: &str = "(SELECT ff_now($1) AS now OFFSET 0) c";
 
 impl Reader {
-    pub(crate) fn new(pool: Pool, locks: Locks, clock: Arc<Clock>, answer_timeout: Duration) -> Self {
-        Self { pool, locks, clock, answer_timeout, settled: Mutex::default() }
+    pub(crate) fn new(
+        pool: Pool,
+        locks: Locks,
+        clock: Arc<Clock>,
+        answer_timeout: Duration,
+        maintenance: Maintenance,
+    ) -> Self {
+        Self { pool, locks, clock, answer_timeout, maintenance, settled: Mutex::default() }
     }
 
     /// Answers all queries on one connection.
@@ -89,7 +97,7 @@ impl Reader {
         let answered = match query {
             Query::Documents(keys) => self.documents(client, this, keys).await,
             Query::Blobs(keys) => self.blobs(client, this, keys).await,
-            Query::Scan(scan) => self.scan(client, this, scan).await,
+            Query::Scan(scan) => self.scan(client, partition, this, scan).await,
             Query::Count { .. } => return Ok(None),
             Query::Indexes { prefix, after, limit } => {
                 self.indexes(client, this, (prefix, after.as_ref()), *limit).await
@@ -162,7 +170,10 @@ impl Reader {
         Ok((get(rows.first().ok_or_else(nothing)?, 0)?, Answer::Blobs(blobs)))
     }
 
-    async fn scan(&self, client: &Object, this: i32, scan: &Scan) -> Result<(i64, Answer)> {
+    async fn scan(&self, client: &Object, partition: Partition, this: i32, scan: &Scan) -> Result<(i64, Answer)> {
+        if scan.min == i64::MIN && scan.after.is_none() && !scan.descending {
+            self.maintenance.scanned(partition, &scan.index);
+        }
         let (order, behind) = if scan.descending { ("DESC", "<") } else { ("ASC", ">") };
         let after = match scan.after {
             Some(_) => format!("AND (score, member) {behind} ($7, $8)"),
@@ -182,7 +193,8 @@ impl Reader {
         let statement = format!(
             "SELECT c.now, e.member, e.score{columns} FROM {TIME}
              LEFT JOIN LATERAL (SELECT member, score FROM entries
-               WHERE partition = $2 AND name = $3 AND score >= $4 AND score <= $5 {after}
+               WHERE partition = $2 AND name = $3 AND score <= $5 {after} AND score >= greatest($4,
+                 (SELECT d.below FROM drained d WHERE d.partition = $2 AND d.name = $3))
                ORDER BY score {order}, member {order} LIMIT $6) e ON true
              {join} ORDER BY e.score {order}, e.member {order}"
         );

@@ -1,9 +1,10 @@
-//! The documents and logs that a batch touches. Batches that touch nothing in common may share a call of `ff_commit`,
+//! The documents and logs that a batch touches. Batches that touch nothing in common may share a call of `ff_commit_2`,
 //! in any order.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
-use ff_core::{Key, Partition};
+use ff_core::{IndexName, Key, Partition};
 use ff_store::{Append, Batch, EntryChange, Guard};
 
 use crate::locks::{Locks, Protects};
@@ -14,10 +15,12 @@ pub(crate) fn is_counted(append: &Append, counted: &HashSet<Key>) -> bool {
 }
 
 /// Everything a batch looks at or changes, as lock numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Touches {
     looks: Vec<i64>,
     changes: Vec<i64>,
+    /// Entries and blobs, which other processes keep apart by the documents they belong to.
+    inside: Vec<i64>,
 }
 
 impl Touches {
@@ -26,33 +29,39 @@ impl Touches {
     pub(crate) fn of(batch: &Batch, partition: Partition, locks: Locks, counted: &HashSet<Key>) -> Self {
         let document = |key: &Key| locks.named(partition, Protects::Document, &[key.as_bytes()]);
         let log = |key: &Key| locks.named(partition, Protects::Log, &[key.as_bytes()]);
-        let mut changes = Vec::with_capacity(batch.operations());
-        changes.extend(batch.puts.iter().map(|put| document(&put.key)));
+        let mut changes: Vec<i64> = batch.puts.iter().map(|put| document(&put.key)).collect();
         changes.extend(batch.deletes.iter().map(document));
         changes.extend(batch.leases.iter().map(|lease| document(&lease.key)));
+        let mut looks: Vec<i64> = batch.guards.iter().filter_map(Guard::key).map(document).collect();
+        for append in &batch.appends {
+            if is_counted(append, counted) { &mut changes } else { &mut looks }.push(log(&append.log));
+        }
+        changes.extend(batch.trims.iter().map(|trim| log(&trim.log)));
         let entries = batch.entries.iter().map(|entry| match entry {
             EntryChange::Set { index, member, .. } | EntryChange::Remove { index, member } => (index, member),
         });
         let leases = batch.leases.iter().map(|lease| (&lease.index, &lease.member));
-        changes.extend(
-            entries
-                .chain(leases)
-                .map(|(index, member)| locks.named(partition, Protects::Entry, &[index.as_bytes(), member.as_bytes()])),
-        );
-        let (numbered, unnumbered): (Vec<_>, Vec<_>) =
-            batch.appends.iter().partition(|append| is_counted(append, counted));
-        changes.extend(numbered.into_iter().map(|append| log(&append.log)));
-        changes.extend(batch.trims.iter().map(|trim| log(&trim.log)));
-        changes.extend(batch.blobs.iter().map(|blob| locks.named(partition, Protects::Blob, &[blob.key.as_bytes()])));
-        let mut looks: Vec<i64> = batch.guards.iter().filter_map(Guard::key).map(document).collect();
-        looks.extend(unnumbered.into_iter().map(|append| log(&append.log)));
-        Self { looks, changes }
+        let entry = |(index, member): (&IndexName, &Key)| {
+            locks.named(partition, Protects::Entry, &[index.as_bytes(), member.as_bytes()])
+        };
+        let mut inside: Vec<i64> = entries.chain(leases).map(entry).collect();
+        inside.extend(batch.blobs.iter().map(|blob| locks.named(partition, Protects::Blob, &[blob.key.as_bytes()])));
+        Self { looks, changes, inside }
+    }
+
+    /// The locks to take in the database, each with whether it may be shared: what is only looked at need not be alone.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = (i64, bool)> {
+        self.looks.iter().map(|id| (*id, true)).chain(self.changes.iter().map(|id| (*id, false)))
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &i64> {
+        self.changes.iter().chain(&self.inside)
     }
 }
 
 /// The locks that batches under way touch, each with its number of batches.
 #[derive(Debug, Default)]
-pub(crate) struct Touched(HashMap<i64, State>);
+pub(crate) struct Touched(HashMap<i64, State, BuildHasherDefault<AlreadyHashed>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,16 +69,34 @@ struct State {
     changes: u32,
 }
 
+/// Lock numbers are hashes.
+#[derive(Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.0 = number.cast_unsigned();
+    }
+}
+
 impl Touched {
     /// Whether a batch under way would notice, or be noticed.
     pub(crate) fn overlaps(&self, touches: &Touches) -> bool {
-        touches.changes.iter().any(|touch| self.0.contains_key(touch))
+        touches.changes().any(|touch| self.0.contains_key(touch))
             || touches.looks.iter().any(|touch| self.0.get(touch).is_some_and(|state| state.changes > 0))
     }
 
     /// Adds what a batch touches.
     pub(crate) fn add(&mut self, touches: &Touches) {
-        for touch in &touches.changes {
+        for touch in touches.changes() {
             self.0.entry(*touch).or_default().changes += 1;
         }
         for touch in &touches.looks {
@@ -80,7 +107,7 @@ impl Touched {
     /// Removes what was added.
     pub(crate) fn remove(&mut self, touches: &Touches) {
         for (touch, changes) in
-            touches.changes.iter().map(|touch| (touch, 1)).chain(touches.looks.iter().map(|touch| (touch, 0)))
+            touches.changes().map(|touch| (touch, 1)).chain(touches.looks.iter().map(|touch| (touch, 0)))
         {
             if let Some(state) = self.0.get_mut(touch) {
                 state.changes -= changes;
@@ -95,7 +122,7 @@ impl Touched {
 
 #[cfg(test)]
 mod tests {
-    use ff_core::{CommandId, IndexName};
+    use ff_core::CommandId;
     use ff_store::{Fence, Put, Trim};
 
     use super::*;

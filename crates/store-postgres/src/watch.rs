@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool};
 use ff_core::Partition;
-use ff_store::{Append, Hint, HintSender, Hints, Result, WatchEvent};
+use ff_store::{Batch, Hint, HintSender, Hints, Result, WatchEvent};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
@@ -55,9 +55,9 @@ impl Notices {
         }
     }
 
-    /// Notes records of a log that has a cap.
-    pub(crate) fn appended(&self, partition: Partition, append: &Append) {
-        self.maintenance.appended(partition, append);
+    /// Notes what a batch that was applied leaves to maintain.
+    pub(crate) fn applied(&self, partition: Partition, batch: &Batch) {
+        self.maintenance.applied(partition, batch);
     }
 
     /// Tells the own process.

@@ -1,5 +1,6 @@
 //! Writers: each takes groups of commits from the queue and runs them on a connection of its own pool.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +16,7 @@ use crate::answer::Answer;
 use crate::clock::Clock;
 use crate::commit::{Call, Context, statement};
 use crate::connect;
-use crate::describe::Describe;
+use crate::describe::{Describe, View};
 use crate::error::{self, Failure};
 use crate::locks::Locks;
 use crate::queue::{GROUP_BATCHES_MAX, Job, Queue};
@@ -33,6 +34,7 @@ pub(crate) struct Writers {
     pub(crate) pool: Pool,
     pub(crate) locks: Locks,
     pub(crate) describe: Option<Describe>,
+    pub(crate) view: Option<View>,
     pub(crate) answer_timeout: Duration,
     pub(crate) clock: Arc<Clock>,
     pub(crate) notices: Notices,
@@ -47,6 +49,7 @@ impl Writers {
             pool,
             locks,
             describe: options.describe,
+            view: options.view.filter(|_| options.with_view),
             answer_timeout: options.answer_timeout(),
             clock,
             notices,
@@ -63,15 +66,17 @@ impl Writers {
             batches.iter().map(|batch| Touches::of(batch, partition, self.locks, &counted)).collect();
         let entangled = entangled(&touches);
         // Independent batches need not wait for each other.
-        let part = if entangled { batches.len().max(1) } else { GROUP_BATCHES_MAX };
+        let size = if entangled { batches.len().max(1) } else { GROUP_BATCHES_MAX };
         let mut answers = Vec::with_capacity(1);
         let mut touches = touches.into_iter();
-        for batches in batches.chunks(part) {
-            let batches = batches.to_vec();
+        for first in (0..batches.len()).step_by(size) {
+            let part = first..batches.len().min(first + size);
             let (reply, answer) = oneshot::channel();
-            let bytes = batches.iter().map(Batch::bytes).sum();
-            let touches = touches.by_ref().take(part).collect();
-            if self.queue.push(Job { partition, batches, touches, entangled, bytes, reply }).is_ok() {
+            let bytes = batches[part.clone()].iter().map(Batch::bytes).sum();
+            let touches = touches.by_ref().take(part.len()).collect();
+            let (call, counted) = (batches.clone(), counted.clone());
+            let job = Job { partition, call, part, touches, counted, entangled, bytes, reply };
+            if self.queue.push(job).is_ok() {
                 answers.push(answer);
             } else {
                 let closed = "the store is closed".to_owned();
@@ -105,18 +110,17 @@ impl Writers {
 
     async fn run_group(&self, group: Vec<Job>) {
         let Some(partition) = group.first().map(|job| job.partition) else { return };
-        let batches: Vec<&Batch> = group.iter().flat_map(|job| &job.batches).collect();
         let mut answers: Vec<Result<Vec<Outcome>>> = Vec::with_capacity(group.len());
-        match self.execute(partition, &batches).await {
+        match self.execute(partition, Work::of(&group)).await {
             Ok(outcomes) => {
                 let mut outcomes = outcomes.into_iter();
-                answers.extend(group.iter().map(|job| Ok(outcomes.by_ref().take(job.batches.len()).collect())));
+                answers.extend(group.iter().map(|job| Ok(outcomes.by_ref().take(job.part.len()).collect())));
             }
             // Nothing was applied, and one of the callers is at fault: the others must not suffer for it.
             Err(Failure::Data(_)) if group.len() > 1 => {
                 for job in &group {
-                    let batches: Vec<&Batch> = job.batches.iter().collect();
-                    answers.push(self.execute(partition, &batches).await.map_err(StoreError::from));
+                    let alone = self.execute(partition, Work::of(std::slice::from_ref(job))).await;
+                    answers.push(alone.map_err(StoreError::from));
                 }
             }
             Err(failure) => {
@@ -136,24 +140,20 @@ impl Writers {
 
     /// Sends the notices that follow a commit: hints, and the trimming of logs that have a cap.
     fn tell(&self, job: &Job, outcomes: &[Outcome]) {
-        for (batch, outcome) in job.batches.iter().zip(outcomes) {
+        for (batch, outcome) in job.batches().iter().zip(outcomes) {
             if matches!(outcome, Outcome::Applied(_)) {
                 self.notices.send(&batch.hints);
-                for append in batch.appends.iter().filter(|append| append.cap > 0) {
-                    self.notices.appended(job.partition, append);
-                }
+                self.notices.applied(job.partition, batch);
             }
         }
     }
 
     /// Applies batches in order. Neighbours that touch nothing in common go in one call.
-    async fn execute(&self, partition: Partition, batches: &[&Batch]) -> std::result::Result<Vec<Outcome>, Failure> {
-        let mut outcomes: Vec<Outcome> = Vec::with_capacity(batches.len());
-        while outcomes.len() < batches.len() {
-            let counted = self.counted();
-            let rest = &batches[outcomes.len()..];
-            let wave = &rest[..wave(rest, partition, self.locks, &counted)];
-            match self.attempt(partition, wave, &counted).await {
+    async fn execute(&self, partition: Partition, mut work: Work<'_>) -> std::result::Result<Vec<Outcome>, Failure> {
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(work.batches.len());
+        while outcomes.len() < work.batches.len() {
+            work.learn(partition, self.locks, self.counted());
+            match self.attempt(partition, work.wave(outcomes.len())).await {
                 Ok(Answer::Done(more, now)) => {
                     self.clock.observe(now);
                     outcomes.extend(more);
@@ -170,24 +170,20 @@ impl Writers {
     }
 
     /// One call, repeated while nothing was applied and it may pass.
-    async fn attempt(
-        &self,
-        partition: Partition,
-        batches: &[&Batch],
-        counted: &HashSet<Key>,
-    ) -> std::result::Result<Answer, Failure> {
+    async fn attempt(&self, partition: Partition, wave: Wave<'_>) -> std::result::Result<Answer, Failure> {
         let mut context = Context {
             partition,
             locks: self.locks,
             floor: self.clock.floor(),
             describe: self.describe,
-            counted,
+            view: self.view,
+            counted: wave.counted,
             alone: false,
         };
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let call = Call::new(batches, &context);
+            let call = Call::new(wave.batches, wave.touches.iter().map(Cow::as_ref), &context);
             match self.send(&call).await {
                 Err(Failure::Again(_)) if attempt < ATTEMPTS_MAX => {
                     tracing::debug!(attempt, "a commit met a deadlock or a serialization failure");
@@ -237,17 +233,52 @@ impl Writers {
     }
 }
 
-/// How many of the first batches touch nothing in common; at least one.
-fn wave(batches: &[&Batch], partition: Partition, locks: Locks, counted: &HashSet<Key>) -> usize {
-    let mut touched = Touched::default();
-    for (place, batch) in batches.iter().enumerate() {
-        let touches = Touches::of(batch, partition, locks, counted);
-        if touched.overlaps(&touches) {
-            return place;
+/// The batches of a group, in order, with what they touch.
+struct Work<'a> {
+    batches: Vec<&'a Batch>,
+    touches: Vec<Cow<'a, Touches>>,
+    counted: Arc<HashSet<Key>>,
+}
+
+/// Neighbours that touch nothing in common.
+struct Wave<'a> {
+    batches: &'a [&'a Batch],
+    touches: &'a [Cow<'a, Touches>],
+    counted: &'a HashSet<Key>,
+}
+
+impl<'a> Work<'a> {
+    fn of(group: &'a [Job]) -> Self {
+        let counted = group.first().map(|job| &job.counted);
+        let agreed = counted.filter(|first| group.iter().all(|job| Arc::ptr_eq(first, &job.counted)));
+        Self {
+            batches: group.iter().flat_map(Job::batches).collect(),
+            touches: group.iter().flat_map(|job| job.touches.iter().map(Cow::Borrowed)).collect(),
+            // Jobs that do not agree begin with knowing nothing.
+            counted: agreed.cloned().unwrap_or_default(),
         }
-        touched.add(&touches);
     }
-    batches.len()
+
+    /// Works out again what the batches touch, if other logs are counted than was known.
+    fn learn(&mut self, partition: Partition, locks: Locks, counted: Arc<HashSet<Key>>) {
+        if !Arc::ptr_eq(&self.counted, &counted) {
+            let touches = |batch: &&Batch| Cow::Owned(Touches::of(batch, partition, locks, &counted));
+            self.touches = self.batches.iter().map(touches).collect();
+            self.counted = counted;
+        }
+    }
+
+    /// As many batches from this place on as touch nothing in common; at least one.
+    fn wave(&self, from: usize) -> Wave<'_> {
+        let mut touched = Touched::default();
+        let alike = self.touches[from..].iter().take_while(|touches| {
+            let apart = !touched.overlaps(touches);
+            touched.add(touches);
+            apart
+        });
+        let part = from..from + alike.count();
+        Wave { batches: &self.batches[part.clone()], touches: &self.touches[part], counted: &self.counted }
+    }
 }
 
 fn entangled(touches: &[Touches]) -> bool {

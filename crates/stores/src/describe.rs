@@ -19,6 +19,15 @@ pub(crate) fn describe(key: &Key, body: &[u8]) -> Option<Columns> {
     }
 }
 
+/// An execution or a flow as JSON; other documents have no view.
+pub(crate) fn view(key: &Key, body: &[u8]) -> Option<String> {
+    match key.kind() {
+        kind::EXECUTION => Execution::decode(body).ok().and_then(|execution| view_of(&execution, &EXECUTION)),
+        kind::FLOW => Flow::decode(body).ok().and_then(|flow| view_of(&flow, &FLOW)),
+        _ => None,
+    }
+}
+
 fn execution_columns(execution: &Execution) -> Columns {
     Columns {
         namespace: Some(execution.namespace.clone()),
@@ -29,7 +38,6 @@ fn execution_columns(execution: &Execution) -> Columns {
         priority: i32::try_from(execution.priority).ok(),
         created_at: Some(execution.created_at),
         updated_at: Some(execution.updated_at),
-        view: view(execution, &EXECUTION),
     }
 }
 
@@ -39,7 +47,6 @@ fn flow_columns(flow: &Flow) -> Columns {
         kind: Some(flow.kind.clone()),
         state: flow.ended.as_ref().map(|end| end.state.as_str().to_owned()),
         created_at: Some(flow.created_at),
-        view: view(flow, &FLOW),
         ..Columns::default()
     }
 }
@@ -55,7 +62,7 @@ fn default_of<D: Default + Serialize>() -> Value {
 const EVIDENCE: [&str; 2] = ["endings", "request_hash"];
 
 /// The document as JSON, without what is as in any new one: that would be most of it, and written with every change.
-fn view(document: &impl Serialize, default: &Value) -> Option<String> {
+fn view_of(document: &impl Serialize, default: &Value) -> Option<String> {
     let mut view = serde_json::to_value(document).ok()?;
     leave_out(&mut view, default);
     if let Value::Object(members) = &mut view {
@@ -91,10 +98,12 @@ mod tests {
         assert_eq!((columns.namespace.as_deref(), columns.lane.as_deref()), (Some("team"), Some("default")));
         assert_eq!((columns.kind.as_deref(), columns.state.as_deref()), (Some("render"), Some("waiting")));
         assert_eq!(columns.priority, Some(7));
-        let view: serde_json::Value = serde_json::from_str(&columns.view.expect("a view")).expect("JSON");
+        let view = view(&execution.key(), &execution.encode()).expect("a view");
+        let view: serde_json::Value = serde_json::from_str(&view).expect("JSON");
         assert_eq!((&view["kind"], &view["priority"]), (&"render".into(), &7.into()));
         assert_eq!(view.get("lease"), None, "what is as in any new execution is left out");
         assert_eq!(describe(&Key::new(kind::LANE, &[b"x"]), b"anything"), None);
         assert_eq!(describe(&execution.key(), b"garbage"), None, "what cannot be read has no columns");
+        assert_eq!(super::view(&execution.key(), b"garbage"), None, "nor a view");
     }
 }

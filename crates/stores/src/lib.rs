@@ -33,7 +33,7 @@ async fn open_any(url: &str) -> Result<Arc<dyn Store>> {
         "valkey" | "valkeys" => Ok(Arc::new(ff_store_valkey::ValkeyStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            let options = ff_store_postgres::Options::parse(url)?.describe(describe::describe);
+            let options = ff_store_postgres::Options::parse(url)?.describe(describe::describe).view(describe::view);
             Ok(Arc::new(ff_store_postgres::PostgresStore::open(options).await?))
         }
         other => Err(unknown(other)),

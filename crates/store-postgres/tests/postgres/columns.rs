@@ -14,15 +14,22 @@ fn describe(_: &Key, body: &[u8]) -> Option<Columns> {
         state: Some(state.into()),
         priority: Some(7),
         created_at: Some(1_700_000_000_123),
-        view: Some(format!(r#"{{"state":"{state}"}}"#)),
         ..Columns::default()
     })
+}
+
+fn view(_: &Key, body: &[u8]) -> Option<String> {
+    std::str::from_utf8(body).ok().map(|state| format!(r#"{{"state":"{state}"}}"#))
+}
+
+fn options(url: &str) -> Options {
+    Options::parse(url).unwrap().describe(describe).view(view)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_follow_the_document() {
     let url = Server::shared().create_database("columns");
-    let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
+    let store = PostgresStore::open(options(&format!("{url}?view=on"))).await.unwrap();
     let created = create(&key("a"), "waiting");
     let changed = Batch {
         guards: vec![Guard::Version(key("a"), created.command)],
@@ -46,9 +53,31 @@ async fn columns_follow_the_document() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_view_is_written_only_where_the_address_asks_for_it() {
+    let url = Server::shared().create_database("columns_view");
+    let client = connect(&url).await;
+    let view = async || -> Option<String> {
+        client.query_one("SELECT view ->> 'state' FROM flowfabric.documents", &[]).await.unwrap().get(0)
+    };
+    let with = PostgresStore::open(options(&format!("{url}?view=on"))).await.unwrap();
+    let created = create(&key("a"), "waiting");
+    let changed = Batch {
+        guards: vec![Guard::Version(key("a"), created.command)],
+        puts: vec![put(&key("a"), "completed")],
+        ..Batch::new(command())
+    };
+    with.commit(PARTITION, [created].into()).await.unwrap();
+    assert_eq!(view().await, Some("waiting".to_owned()));
+    // One of before must not stay beside a document that has changed.
+    let without = PostgresStore::open(options(&url)).await.unwrap();
+    without.commit(PARTITION, [changed].into()).await.unwrap();
+    assert_eq!(view().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_queries_of_the_manual_answer() {
     let url = Server::shared().create_database("columns_manual");
-    let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
+    let store = PostgresStore::open(options(&url)).await.unwrap();
     let documents = ["waiting", "active", "failed"].map(|state| create(&key(&format!("x{state}")), state));
     store.commit(PARTITION, documents.into()).await.unwrap();
     let client = connect(&url).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ff_core::Key;
 use ff_store::{Batch, ConflictReason, Guard, Outcome, Store, StoreError};
-use ff_store_postgres::{Columns, Options, PostgresStore};
+use ff_store_postgres::{Options, PostgresStore};
 use ff_testkit::postgres::Server;
 use futures_util::future::join_all;
 
@@ -14,11 +14,9 @@ use crate::fixture::{PARTITION, append, command, create, index, key, open, put, 
 async fn a_caller_at_fault_fails_alone() {
     let url = Server::shared().create_database("groups_fault");
     // A view that is no JSON is an error only the database finds.
-    let describe = |key: &Key, _: &[u8]| {
-        let view = if key.kind() == b'!' { "not json" } else { "{}" };
-        Some(Columns { view: Some(view.into()), ..Columns::default() })
-    };
-    let store = PostgresStore::open(Options::parse(&url).unwrap().describe(describe)).await.unwrap();
+    let view = |key: &Key, _: &[u8]| Some(if key.kind() == b'!' { "not json" } else { "{}" }.to_owned());
+    let options = Options::parse(&format!("{url}?view=on")).unwrap();
+    let store = PostgresStore::open(options.view(view)).await.unwrap();
     let store: &dyn ff_store::Store = &store;
     let names: Vec<String> = (0..200).map(|n| format!("{}{n}", if n % 50 == 7 { "!" } else { "x" })).collect();
     let answers = join_all(names.iter().map(|name| store.commit(PARTITION, [create(&key(name), "body")].into()))).await;

@@ -1,8 +1,10 @@
 //! Behaviour that is particular to PostgreSQL: opening, hints between processes, event numbers, and surviving its
 //! failures.
 
+mod adopting;
 mod columns;
 mod cut;
+mod drained;
 mod events;
 mod fixture;
 mod groups;
