@@ -9,16 +9,19 @@ use uuid::Uuid;
 
 use crate::logs::Logs;
 
-const HEADER: &str = "SELECT version, epoch, lease, lease_until, expires_at FROM documents WHERE p = ?1 AND k = ?2";
-const PUT: &str = "INSERT INTO documents (p, k, version, epoch, lease, lease_until, expires_at, body) \
-     VALUES (?1, ?2, ?3, ?4, ?5, coalesce(?9, 0), ?6, ?7) \
+// A document is the row without a name beside those of its entries.
+const HEADER: &str = "SELECT version, epoch, lease, lease_until, expires_at FROM documents_and_entries \
+     WHERE p = ?1 AND k = ?2 AND name = x''";
+const PUT: &str = "INSERT INTO documents_and_entries \
+         (p, k, name, version, epoch, lease, lease_until, expires_at, body) \
+     VALUES (?1, ?2, x'', ?3, ?4, ?5, coalesce(?9, 0), ?6, ?7) \
      ON CONFLICT DO UPDATE SET version = ?3, epoch = ?4, lease = ?5, body = ?7, lease_until = \
          CASE WHEN ?9 IS NOT NULL THEN ?9 WHEN expires_at <= ?8 THEN 0 ELSE lease_until END, expires_at = ?6";
-const DELETE: &str = "DELETE FROM documents WHERE p = ?1 AND k = ?2";
-const LEASE: &str = "UPDATE documents SET lease_until = ?3 WHERE p = ?1 AND k = ?2";
-const SET_ENTRY: &str = "INSERT INTO entries (p, name, member, score) VALUES (?1, ?2, ?3, ?4) \
+const DELETE: &str = "DELETE FROM documents_and_entries WHERE p = ?1 AND k = ?2 AND name = x''";
+const LEASE: &str = "UPDATE documents_and_entries SET lease_until = ?3 WHERE p = ?1 AND k = ?2 AND name = x''";
+const SET_ENTRY: &str = "INSERT INTO documents_and_entries (p, name, k, score) VALUES (?1, ?2, ?3, ?4) \
      ON CONFLICT DO UPDATE SET score = ?4 WHERE score <> ?4";
-const REMOVE_ENTRY: &str = "DELETE FROM entries WHERE p = ?1 AND name = ?2 AND member = ?3";
+const REMOVE_ENTRY: &str = "DELETE FROM documents_and_entries WHERE p = ?1 AND name = ?2 AND k = ?3";
 const SET_BLOB: &str = "INSERT INTO blobs (p, k, bytes) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET bytes = ?3";
 const REMOVE_BLOB: &str = "DELETE FROM blobs WHERE p = ?1 AND k = ?2";
 

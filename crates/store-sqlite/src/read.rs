@@ -16,17 +16,18 @@ use crate::error;
 use crate::queue::Queue;
 use crate::wal::Quiet;
 
-const DOCUMENT: &str =
-    "SELECT version, epoch, lease, lease_until, body, expires_at FROM documents WHERE p = ?1 AND k = ?2";
+const DOCUMENT: &str = "SELECT version, epoch, lease, lease_until, body, expires_at FROM documents_and_entries \
+     WHERE p = ?1 AND k = ?2 AND name = x''";
 const BLOB: &str = "SELECT bytes FROM blobs WHERE p = ?1 AND k = ?2";
-const ASCENDING: &str = "SELECT score, member FROM entries \
-     WHERE p = ?1 AND name = ?2 AND (score, member) >= (?3, ?4) AND score <= ?5 ORDER BY score, member LIMIT ?6";
-const DESCENDING: &str = "SELECT score, member FROM entries \
-     WHERE p = ?1 AND name = ?2 AND (score, member) < (?3, ?4) AND score >= ?5 \
-     ORDER BY score DESC, member DESC LIMIT ?6";
-const COUNT: &str =
-    "SELECT count(*) FROM (SELECT 1 FROM entries WHERE p = ?1 AND name = ?2 AND score BETWEEN ?3 AND ?4 LIMIT ?5)";
-const NEXT_NAME: &str = "SELECT name FROM entries WHERE p = ?1 AND name >= ?2 ORDER BY name LIMIT 1";
+// An entry is a row with a score. Each statement says so, because the order is an index of those rows alone.
+const ASCENDING: &str = "SELECT score, k FROM documents_and_entries WHERE score IS NOT NULL \
+     AND p = ?1 AND name = ?2 AND (score, k) >= (?3, ?4) AND score <= ?5 ORDER BY score, k LIMIT ?6";
+const DESCENDING: &str = "SELECT score, k FROM documents_and_entries WHERE score IS NOT NULL \
+     AND p = ?1 AND name = ?2 AND (score, k) < (?3, ?4) AND score >= ?5 ORDER BY score DESC, k DESC LIMIT ?6";
+const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM documents_and_entries WHERE score IS NOT NULL \
+     AND p = ?1 AND name = ?2 AND score BETWEEN ?3 AND ?4 LIMIT ?5)";
+const NEXT_NAME: &str = "SELECT name FROM documents_and_entries WHERE score IS NOT NULL \
+     AND p = ?1 AND name >= ?2 ORDER BY name LIMIT 1";
 const HEAD: &str = "SELECT id, first, next FROM logs WHERE p = ?1 AND name = ?2";
 const RECORD_AT: &str = "SELECT at FROM records WHERE log = ?1 AND sequence = ?2";
 const FORWARDS: &str = "SELECT sequence, at, record FROM records \

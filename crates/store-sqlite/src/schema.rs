@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error;
 
 /// One step for each version of the schema, oldest first. Steps that were released never change.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001.sql"), include_str!("../migrations/0002.sql")];
 
 /// Marks a file as ours in its header: "FLOW" in ASCII.
 const APPLICATION_ID: i32 = 0x464c_4f57;
@@ -37,6 +37,14 @@ pub(crate) fn migrate(connection: &mut Connection, found: u32) -> rusqlite::Resu
     if found == known() {
         return Ok(());
     }
+    // A step may sort all that is in the file, which memory need not hold.
+    connection.pragma_update(None, "temp_store", "FILE")?;
+    let migrated = run_steps(connection, found);
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    migrated
+}
+
+fn run_steps(connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     let done = usize::try_from(found).unwrap_or(usize::MAX);
     for step in MIGRATIONS.iter().skip(done) {

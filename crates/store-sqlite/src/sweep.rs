@@ -8,8 +8,8 @@ const CHUNK: u16 = 200;
 /// How long the sweep rests when it found less than a whole step of work.
 const PAUSE_MS: i64 = 1_000;
 
-const REMOVE_EXPIRED: &str = "DELETE FROM documents WHERE (p, k) IN \
-     (SELECT p, k FROM documents WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+const REMOVE_EXPIRED: &str = "DELETE FROM documents_and_entries WHERE (k, p, name) IN \
+     (SELECT k, p, name FROM documents_and_entries WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
 const FIND_GARBAGE: &str = "SELECT log, below FROM garbage LIMIT 1";
 const REMOVE_RECORDS: &str = "DELETE FROM records WHERE log = ?1 AND sequence IN \
      (SELECT sequence FROM records WHERE log = ?1 AND sequence < ?2 ORDER BY sequence LIMIT ?3)";

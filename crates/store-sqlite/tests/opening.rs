@@ -77,7 +77,7 @@ async fn a_newer_file_is_refused_with_both_numbers() {
     let path = directory.path().join("ff.db");
     open(&Options::new(&path)).unwrap().close().await;
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
-    assert_eq!(refusal(&path), StoreError::Newer { found: 7, known: 1 });
+    assert_eq!(refusal(&path), StoreError::Newer { found: 7, known: 2 });
 }
 
 #[test]
