@@ -113,7 +113,7 @@ impl PartitionConfig {
     /// One of each: embedded and single-database deployments, where more would only cost.
     pub const SINGLE: PartitionConfig = PartitionConfig { flow: 1, budget: 1, quota: 1 };
     /// The default on a standalone Valkey.
-    pub const STANDALONE: PartitionConfig = PartitionConfig { flow: 32, budget: 4, quota: 4 };
+    pub const STANDALONE: PartitionConfig = PartitionConfig { flow: 8, budget: 4, quota: 4 };
     /// The default on a Valkey Cluster.
     pub const CLUSTER: PartitionConfig = PartitionConfig { flow: 256, budget: 32, quota: 32 };
 

@@ -1,23 +1,29 @@
-#!lua name=flowfabric_7
+#!lua name=flowfabric_8
 -- The one function library of FlowFabric: guarded commits, several in one call, and reads of one partition.
 --
 -- It knows nothing of executions or flows. The protocol number is part of every name here: libraries of several numbers
 -- stand beside each other, and each program calls its own. What they store is the same.
 --
 -- A function has no rollback. So everything that can be refused is asked before the first write of a batch (guards, ends
--- of logs; every document that changes is guarded), and what follows cannot fail: single-key commands on keys that KEYS names. A slot that
--- is on its way to another node refuses a call whose keys are not all in one place before it begins. A key that the call
--- itself makes disappear would be refused in its middle; such calls name one more key, which never exists, so that a
--- moving slot refuses them as a whole. An error that comes after a write all the same is reported as
+-- of logs; every document that changes is guarded), and what follows cannot fail: single-key commands on keys that KEYS
+-- names. A slot that is on its way to another node refuses a call whose keys are not all in one place before it begins. A
+-- key that the call itself makes disappear would be refused in its middle; such calls name one more key, which never
+-- exists, so that a moving slot refuses them as a whole. An error that comes after a write all the same is reported as
 -- FFPARTIAL, one before it as FFREFUSED.
 --
 -- A request is a flat msgpack sequence that begins with the protocol number and its own length; numbers in it are
 -- positions among its keys, and among its arguments for what is stored as it is: Lua hashes every byte of every string, so
 -- bodies come as arguments of their own and are never put together here.
 --
--- A call of the commit function carries one commit or several, of one caller each: KEYS is the keys of all of them, one
--- behind the other, and ARGV each one's request with its values behind it. They have nothing to do with each other: the
--- answer has one item for each, and an error of one is an item, too.
+-- A call of the commit function carries batches of one commit or of several, of one caller each; they have nothing to do
+-- with each other. Their documents, logs and blobs are written in turn, and seen by the batches behind. Nothing in a
+-- batch reads an index, so what all batches do to indexes comes gathered behind them: commands of many entries each, with
+-- the batch of each entry, for the case that one was refused. The caller lays out what it can: here an instruction costs
+-- several times as much as there, and a table a hundred times.
+--
+-- The answer is one msgpack array: the time in each partition; for each batch 0 and the first numbers that its records
+-- got, a conflict in three items, or 2 if it failed; how many failed, which and why; and how many partitions have indexes
+-- to look at once more, each with their names.
 --
 -- Keys of a partition, behind its hash tag: r = names of its indexes but those that begin with an exclamation mark, those
 -- that were not empty lately included, w = what barriers write, n = never exists, d<key> = document, b<key> = blob,
@@ -27,7 +33,7 @@
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
 
-local PROTOCOL = 7
+local PROTOCOL = 8
 local HEADER = 56
 -- Numbers that commands take are texts here: turning a number into a text is a good part of a small command.
 local HEADER_END = '55'
@@ -39,12 +45,13 @@ local GENERATION = ''
 local TOLD = '\0'
 
 -- Locals are faster than globals, but a library may not touch globals while it is loaded: the first call sets them.
-local call, try, sub, format, match, pack, unpack_struct, unpack_items
+local call, try, sub, format, match, pack, unpack_struct, unpack_items, pack_items
 
 local function begin()
   if not call then
     call, try, sub, format, match = server.call, server.pcall, string.sub, string.format, string.match
-    pack, unpack_struct, unpack_items = struct.pack, struct.unpack, cmsgpack.unpack
+    pack, unpack_struct = struct.pack, struct.unpack
+    unpack_items, pack_items = cmsgpack.unpack, cmsgpack.pack
   end
 end
 
@@ -125,27 +132,28 @@ local RESERVE_MS = 100
 local reserved = {}
 
 -- The call that runs now. One runs at a time, and its state out here spares every call a set of closures. keys and argv are
--- KEYS and ARGV, exact is the time with a fraction, and recalled says of which lists of indexes the call has read the
--- generation.
-local keys, argv, exact, recalled
+-- KEYS and ARGV, p is the request and i a position in it, exact is the time with a fraction. Of documents (header or
+-- false) and logs (their ends), what the call has looked at is kept by the position of their keys.
+local keys, argv, p, i, exact, headers, logs
 -- Whether anything reached the replication stream: only what changed something does. Too few may be counted, never
 -- too many.
 local wrote
--- A key that a barrier writes, if a commit of the call asks for one.
-local barrier
--- The commit that runs now: p is its request and i the position in it, its keys and values stand in KEYS and ARGV behind
--- these positions. Of documents (header or false) and logs (their ends), what this commit has looked at is kept by position.
-local p, i, key_base, value_base, now
-local headers, logs, place, registry
--- Whether a batch may have begun to write.
-local began
--- Indexes that the caller shall look at once more.
-local left
+-- The partitions that the call has met, by their numbers in it.
+local spaces
+-- The batch, and later the command, that runs now: its number, where it and the next one begin, the partition, the time
+-- there, and whether it may have begun to write.
+local number, start, behind, space, now, began
+-- Batches that were not carried out; nothing while there is none.
+local refused
+-- What is answered, how many items that is, and how many it was before this batch.
+local reply, replied, replied_before
+-- The numbers of batches that failed, each with a reason behind it.
+local failed
 
 local function header(k)
   local known = headers[k]
   if known == nil then
-    known = call('GETRANGE', keys[key_base + k], '0', HEADER_END)
+    known = call('GETRANGE', keys[k], '0', HEADER_END)
     if known == '' then
       known = false
     elseif #known < HEADER then
@@ -158,81 +166,82 @@ local function header(k)
   return known
 end
 
--- What a guard found instead of what it wanted: a word, where, and the evidence. Moves behind the guard.
-local function check_guard()
-  local kind, k = p[i], p[i + 1]
-  if kind == 6 then
-    i = i + 2
-    if now > k then
-      return { 'late', 0, now }
-    end
-    return nil
-  elseif kind == 7 then
-    local log, expected, earlier = logs[k], p[i + 2], p[i + 3]
-    i = i + 4
-    -- What is remembered is not good enough for this.
-    if not log or log.remembered then
-      log = log_end(keys[key_base + k])
-      logs[k] = log
-    end
-    if log.next + earlier ~= expected then
-      return { 'sequence', k, log.next + earlier }
-    end
-    return nil
-  end
-  if kind == 8 then
-    -- The only guard of its batch: what it guards is written at once.
-    local value = p[i + 2]
-    i = i + 3
-    began = true
-    if call('SET', keys[key_base + k], argv[value_base + value], 'NX') then
-      wrote = true
-      headers[k] = nil
-      return nil
-    end
-    local h = header(k)
-    if h then
-      return { 'exists', k, sub(h, 1, 16) }
-    end
-    -- It has expired in this very millisecond.
-    call('SET', keys[key_base + k], argv[value_base + value])
+-- Answers what a guard found instead of what it wanted: a word, where, and the evidence.
+local function conflict(word, key, evidence)
+  reply[replied + 1], reply[replied + 2], reply[replied + 3] = word, key, evidence
+  replied = replied + 3
+  return true
+end
+
+-- Puts a document that was absent: what this guards is written at once, so it is the only guard of its batch.
+local function meets_another(k, value)
+  began = true
+  if call('SET', keys[k], argv[value], 'NX') then
     wrote = true
     headers[k] = nil
-    return nil
+    return false
+  end
+  local h = header(k)
+  if h then
+    return conflict('exists', keys[k], sub(h, 1, 16))
+  end
+  -- It has expired in this very millisecond.
+  call('SET', keys[k], argv[value])
+  wrote = true
+  headers[k] = nil
+  return false
+end
+
+-- Whether the number that an append expects is not the next one of its log.
+local function is_out_of_turn(k, expected, earlier)
+  local log = logs[k]
+  -- What is remembered is not good enough for this.
+  if log.remembered then
+    log = log_end(keys[k])
+    logs[k] = log
+  end
+  return log.next + earlier ~= expected and conflict('sequence', keys[k], log.next + earlier)
+end
+
+-- Whether a guard refuses its batch. Moves behind the guard.
+local function refuses()
+  local p, at = p, i
+  local kind, k = p[at], p[at + 1]
+  if kind == 2 or kind == 3 then
+    i = at + 3
+    local h, wanted = header(k), p[at + 2]
+    if not h then
+      return conflict('missing', keys[k], '')
+    elseif kind == 2 then
+      local version = sub(h, 1, 16)
+      return version ~= wanted and conflict('version', keys[k], version)
+    end
+    local fence = sub(h, 17, 40)
+    return fence ~= wanted and conflict('fence', keys[k], fence)
+  elseif kind == 8 then
+    i = at + 3
+    return meets_another(k, p[at + 2])
+  elseif kind == 7 then
+    i = at + 4
+    return is_out_of_turn(k, p[at + 2], p[at + 3])
+  end
+  i = at + 2
+  if kind == 6 then
+    return now > k and conflict('late', '', now)
   end
   local h = header(k)
   if kind == 1 then
-    i = i + 2
-    return h and { 'exists', k, sub(h, 1, 16) }
-  elseif kind == 2 or kind == 3 then
-    local wanted = p[i + 2]
-    i = i + 3
-    if not h then
-      return { 'missing', k, '' }
-    elseif kind == 2 then
-      return sub(h, 1, 16) ~= wanted and { 'version', k, sub(h, 1, 16) }
-    end
-    return sub(h, 17, 40) ~= wanted and { 'fence', k, sub(h, 17, 40) }
-  elseif kind ~= 4 and kind ~= 5 then
-    error('FFREQUEST unknown guard')
-  end
-  i = i + 2
-  if not h then
-    return { 'missing', k, '' }
+    return h and conflict('exists', keys[k], sub(h, 1, 16))
+  elseif not h then
+    return conflict('missing', keys[k], '')
   end
   local lease_until = unpack_struct('>I8', h, 41)
   if kind == 4 then
-    return lease_until <= now and { 'over', k, lease_until }
+    return lease_until <= now and conflict('over', keys[k], lease_until)
+  elseif kind == 5 then
+    return lease_until > now and conflict('holds', keys[k], lease_until)
   end
-  return lease_until > now and { 'holds', k, lease_until }
-end
-
-local function set_entry(k, member, score)
-  wrote = call('ZADD', keys[key_base + k], score, member) > 0 or wrote
-end
-
-local function remove_entry(k, member)
-  wrote = call('ZREM', keys[key_base + k], member) == 1 or wrote
+  error('FFREQUEST unknown guard')
 end
 
 -- Each of these does one kind of effect: a count, then as many effects.
@@ -240,90 +249,58 @@ end
 local function apply_puts()
   local p, at = p, i + 1
   for _ = 1, p[i] do
-    local k, value, expires_at, ttl = p[at], p[at + 1], p[at + 2], p[at + 3]
+    local k, value, expires_at, ttl = p[at], argv[p[at + 1]], p[at + 2], p[at + 3]
+    local key, old = keys[k], ttl < 0 and header(k)
     at = at + 4
-    local key, old = keys[key_base + k], ttl < 0 and header(k)
+    if ttl > 0 then
+      -- The value comes without what stands up to the end of the lease, because to put it together once is cheaper than to
+      -- write into it.
+      value = p[at] .. pack('>I8', now + ttl) .. value
+      at = at + 1
+    end
     if not expires_at then
-      call('SET', key, argv[value_base + value])
+      call('SET', key, value)
       wrote = true
     elseif tonumber(expires_at) > now then
-      call('SET', key, argv[value_base + value], 'PXAT', expires_at)
+      call('SET', key, value, 'PXAT', expires_at)
       wrote = true
     else
       wrote = call('DEL', key) == 1 or wrote
-      ttl = 0
       old = false
     end
-    -- The value comes without the end of a lease.
-    if ttl > 0 then
-      call('SETRANGE', key, LEASE_AT, pack('>I8', now + ttl))
-    elseif old then
+    if old then
       local lease_until = sub(old, 41, 48)
       if lease_until ~= NO_TIME then
         call('SETRANGE', key, LEASE_AT, lease_until)
       end
     end
-    -- Read again if a later batch of this commit asks; most have one.
+    -- Read again if a later batch asks; most do not.
     headers[k] = nil
   end
   i = at
 end
 
-local function apply_deletes()
-  local count = p[i]
-  for n = i + 1, i + count do
-    wrote = call('DEL', keys[key_base + p[n]]) == 1 or wrote
-    headers[p[n]] = false
-  end
-  i = i + 1 + count
-end
-
--- Entries of one index that stand together, behind a position of 0, are one command: scores and members to set, or so
--- many members, as a number below 0, to remove.
-local function apply_entries()
-  local p, at = p, i + 1
-  for _ = 1, p[i] do
-    local k, member, score = p[at], p[at + 1], p[at + 2]
-    at = at + 3
-    if k == 0 then
-      local items = score > 0 and 2 * score or -score
-      local command = score > 0 and 'ZADD' or 'ZREM'
-      wrote = call(command, keys[key_base + member], unpack(p, at, at + items - 1)) > 0 or wrote
-      at = at + items
-    elseif score then
-      set_entry(k, member, score)
-    else
-      remove_entry(k, member)
-    end
-  end
-  i = at
-end
-
+-- The entry that stands for a lease is one of those behind the batches, where its score is filled in.
 local function apply_leases()
   local p, at = p, i + 1
   for _ = 1, p[i] do
-    local k, ttl, index, member = p[at], p[at + 1], p[at + 2], p[at + 3]
-    at = at + 4
+    local k, ttl, score = p[at], p[at + 1], p[at + 2]
+    at = at + 3
     local ends = now + ttl
     -- Position 0: the put of this batch carried the instant already.
-    if k > 0 then
-      local h = header(k)
-      if h then
-        -- A renewal never takes back what an earlier one promised.
-        local known = unpack_struct('>I8', h, 41)
-        if known > ends then
-          ends = known
-        end
-        local lease_until = ttl > 0 and pack('>I8', ends) or NO_TIME
-        call('SETRANGE', keys[key_base + k], LEASE_AT, lease_until)
-        headers[k] = nil
-        wrote = true
+    local h = k > 0 and header(k)
+    if h then
+      -- A renewal never takes back what an earlier one promised.
+      local known = unpack_struct('>I8', h, 41)
+      if known > ends then
+        ends = known
       end
+      call('SETRANGE', keys[k], LEASE_AT, ttl > 0 and pack('>I8', ends) or NO_TIME)
+      headers[k] = nil
+      wrote = true
     end
     if ttl > 0 then
-      set_entry(index, member, format('%d', ends))
-    else
-      remove_entry(index, member)
+      p[p[3] + score] = format('%d', ends)
     end
   end
   i = at
@@ -365,38 +342,28 @@ local function fresh_place(generation)
   return { generation = generation, listed = listed, left = {}, left_count = 0, ends = ends }
 end
 
--- Gives the list a generation that it never had.
-local function renew_generation()
-  local time, known = call('TIME'), tonumber(place.generation or 0)
-  local generation = math.min(-(time[1] * 1000000 + time[2]), known - 1)
-  call('ZADD', registry, format('%.0f', generation), GENERATION)
-  -- As it will be read from now on.
-  place.generation = call('ZSCORE', registry, GENERATION)
+-- Gives the list a generation that it never had; says it as it will be read from now on.
+local function renewed_generation(registry, generation)
+  local time = call('TIME')
+  local fresh = math.min(-(time[1] * 1000000 + time[2]), tonumber(generation or 0) - 1)
+  call('ZADD', registry, format('%.0f', fresh), GENERATION)
   wrote = true
+  return call('ZSCORE', registry, GENERATION)
 end
 
--- Finds what is remembered of the partition, if it still holds; says up to when its time may have been told. Nobody else
--- changes the list while a call runs, so its first commit of a partition looks for all of them.
-local function recall()
-  place = places[registry]
-  if recalled[registry] then
-    return reserved[registry]
-  end
-  local scores = call('ZMSCORE', registry, GENERATION, TOLD)
+-- What is remembered of the partition with this list, if it still holds; up to when its time may have been told.
+local function recall(registry)
+  local place, scores = places[registry], call('ZMSCORE', registry, GENERATION, TOLD)
   if not place or place.generation ~= scores[1] then
     place = fresh_place(scores[1])
     places[registry] = place
   end
-  if not place.generation then
-    renew_generation()
-  end
-  recalled[registry] = true
-  return scores[2] and -tonumber(scores[2]) or 0
+  place.generation = place.generation or renewed_generation(registry)
+  return place, scores[2] and -tonumber(scores[2]) or 0
 end
 
--- The time of this commit: never before what a commit of this partition was told, here or on a server before. The clock is
--- read once for all commits of a call.
-local function tell_time(until_ms)
+-- The time of a partition: never before what was told there, here or on a server before. The clock is read once for a call.
+local function tell_time(registry, until_ms)
   exact = exact or read_clock()
   if reserved[registry] ~= until_ms then
     -- Somebody else told it, perhaps by a clock that was ahead of this one.
@@ -406,11 +373,35 @@ local function tell_time(until_ms)
     end
     reserved[registry] = until_ms
   end
-  now = math.floor(exact)
-  if now > until_ms then
-    reserved[registry] = now + RESERVE_MS
+  local told = math.floor(exact)
+  if told > until_ms then
+    reserved[registry] = told + RESERVE_MS
     call('ZADD', registry, format('%d', -reserved[registry]), TOLD)
     wrote = true
+  end
+  return told
+end
+
+-- The partition of this number in the call: the key of its list of indexes, the channel of its hints, what is remembered
+-- of it, and its time, which is answered.
+local function open_space(n)
+  local registry, channel = keys[p[7 + 2 * n]], p[8 + 2 * n]
+  local place, until_ms = recall(registry)
+  local opened = { registry = registry, channel = channel, place = place, now = tell_time(registry, until_ms) }
+  spaces[n], reply[n] = opened, opened.now
+  return opened
+end
+
+-- Finds the ends of the logs that a batch writes to.
+local function look()
+  local p, first, last = p, i + 1, i + p[i]
+  i = last + 1
+  for n = first, last do
+    local k = p[n]
+    if not logs[k] then
+      local key, ends = keys[k], space.place.ends
+      logs[k] = ends.young[key] or remembered(ends, key) or log_end(key)
+    end
   end
 end
 
@@ -442,35 +433,43 @@ end
 
 local function apply_appends()
   local p, at = p, i + 1
-  local sequences = {}
-  for a = 1, p[i] do
+  for _ = 1, p[i] do
     local k, cap, first, last = p[at], p[at + 1], p[at + 2], p[at + 3]
     at = at + 4
-    local key, log = keys[key_base + k], logs[k]
-    for record = value_base + first, value_base + last do
-      local sequence = append(key, log, cap, argv[record])
-      sequences[a] = sequences[a] or sequence
+    local key, log = keys[k], logs[k]
+    replied = replied + 1
+    reply[replied] = append(key, log, cap, argv[first])
+    for record = first + 1, last do
+      append(key, log, cap, argv[record])
     end
-    remember(place.ends, key, log)
+    remember(space.place.ends, key, log)
     log.remembered = true
     wrote = true
   end
   i = at
-  return sequences
+end
+
+local function apply_deletes()
+  local count = p[i]
+  for n = i + 1, i + count do
+    wrote = call('DEL', keys[p[n]]) == 1 or wrote
+    headers[p[n]] = false
+  end
+  i = i + 1 + count
 end
 
 local function apply_trims()
   local p, at = p, i + 1
   for _ = 1, p[i] do
     local k, before = p[at], p[at + 1]
-    local key = keys[key_base + k]
+    local key = keys[k]
     at = at + 2
     if before then
       wrote = call('XTRIM', key, 'MINID', before) > 0 or wrote
     else
       wrote = call('DEL', key) == 1 or wrote
       logs[k] = { next = 1, at = 0 }
-      forget(place.ends, key)
+      forget(space.place.ends, key)
     end
   end
   i = at
@@ -479,10 +478,10 @@ end
 local function apply_blobs()
   local p, at = p, i + 1
   for _ = 1, p[i] do
-    local key, value = keys[key_base + p[at]], p[at + 1]
+    local key, value = keys[p[at]], p[at + 1]
     at = at + 2
     if value > 0 then
-      call('SET', key, argv[value_base + value])
+      call('SET', key, argv[value])
       wrote = true
     else
       wrote = call('DEL', key) == 1 or wrote
@@ -495,145 +494,212 @@ end
 local function send_hints()
   local count = p[i]
   for n = i + 1, i + count do
-    try(p[6], p[7], p[n])
+    try(p[6], space.channel, p[n])
   end
   i = i + 1 + count
 end
 
--- The name of an index is what stands behind the tag and the marker; the registry's key is tag and marker.
-local function index_name(key)
+local function note_refusal()
+  refused = refused or {}
+  refused[number] = true
+end
+
+-- Carries out the batches that are left, until one fails.
+local function commit_batches()
+  local p = p
+  while number < p[7] do
+    number, start, began, replied_before = number + 1, behind, false, replied
+    behind = p[start]
+    space = spaces[p[start + 1]] or open_space(p[start + 1])
+    now, i = space.now, start + 2
+    look()
+    local guards, is_refused = p[i], false
+    i = i + 1
+    while guards > 0 and not is_refused do
+      is_refused, guards = refuses(), guards - 1
+    end
+    if is_refused then
+      note_refusal()
+    else
+      began, replied = true, replied + 1
+      reply[replied] = 0
+      apply_puts()
+      apply_leases()
+      apply_appends()
+      -- Most batches have none of the rest.
+      if p[i] > 0 then
+        i = i + 1
+        apply_deletes()
+        apply_trims()
+        apply_blobs()
+        send_hints()
+      end
+    end
+  end
+end
+
+-- Nobody knows what became of a batch that had begun to write.
+local function fail(batch, reason)
+  local text = type(reason) == 'table' and reason.err or tostring(reason)
+  failed[#failed + 1] = batch
+  failed[#failed + 1] = (began and 'FFPARTIAL ' or 'FFREFUSED ') .. text
+end
+
+-- Notes that the batch that runs now failed. The next one looks at everything anew: what is remembered may speak of writes
+-- that did not happen.
+local function fail_batch(reason)
+  fail(number, reason)
+  for n = replied_before + 1, replied do
+    reply[n] = nil
+  end
+  replied = replied_before + 1
+  reply[replied] = 2
+  note_refusal()
+  headers, logs = {}, {}
+  local s = p[start + 1]
+  places[keys[p[7 + 2 * s]]], spaces[s] = nil, nil
+end
+
+-- The name of an index is what stands behind the tag and the marker; the key of the list is tag and marker.
+local function index_name(registry, key)
   return sub(key, #registry + 1)
 end
 
--- Finds the ends of the logs that a batch writes to.
-local function look()
-  local p, first, last = p, i + 1, i + p[i]
-  i = last + 1
-  for n = first, last do
-    local k = p[n]
-    local key = keys[key_base + k]
-    logs[k] = logs[k] or place.ends.young[key] or remembered(place.ends, key) or log_end(key)
-  end
-end
-
--- Lists the indexes that a batch may open.
-local function list()
-  local p, first, last = p, i + 1, i + p[i]
-  i = last + 1
-  for n = first, last do
-    local key = keys[key_base + p[n]]
-    if not (place.listed.young[key] or remembered(place.listed, key)) then
-      wrote = call('ZADD', registry, '0', index_name(key)) > 0 or wrote
-      remember(place.listed, key, true)
-    end
-  end
-end
-
--- Notes the indexes that a batch may have emptied. Most are filled again soon: what passes through an index that is
--- nearly empty must not list it and take it off the list each time. After many the caller is told some, and looks at
--- them with a call that names their keys.
-local function unlist()
-  local p, first, last = p, i + 1, i + p[i]
-  i = last + 1
-  if first > last then
-    return
-  end
-  for n = first, last do
-    place.left[keys[key_base + p[n]]] = true
-  end
-  place.left_count = place.left_count + 1
-  if place.left_count >= LEFT_MAX then
-    left = {}
-    for key in pairs(place.left) do
-      if #left < CHUNK then
-        left[#left + 1] = index_name(key)
+-- Of the entries of a command, those of batches that were carried out, and how many items they are.
+local function entries_carried_out(first, last, each)
+  local entries, count, owner = {}, 0, last
+  for at = first, last, each do
+    owner = owner + 1
+    if not refused[p[owner]] then
+      for n = at, at + each - 1 do
+        count = count + 1
+        entries[count] = p[n]
       end
     end
-    place.left, place.left_count = {}, 0
   end
+  return entries, count
 end
 
-local function commit_batch()
-  local behind = p[i]
-  i = i + 1
-  look()
-  local guards = p[i]
-  i = i + 1
-  for _ = 1, guards do
-    local found = check_guard()
-    if found then
-      i = behind
-      return found
+-- Writes entries of one index. A command is the number of its partition, the position of the index (negative if it is not
+-- listed), how many items it has (negative if they leave the index), the items, and for each entry its batch.
+local function write_entries()
+  local p, at = p, start
+  local s, k, size = p[at], p[at + 1], p[at + 2]
+  local first, last, entries = at + 3, at + 2 + size, p
+  if size < 0 then
+    last = at + 2 - size
+    behind = last + 1 - size
+  else
+    behind = last + 1 + size / 2
+  end
+  if refused then
+    entries, last = entries_carried_out(first, last, size < 0 and 1 or 2)
+    first = 1
+    if last == 0 then
+      return
     end
   end
-  began = true
-  list()
-  apply_entries()
-  apply_puts()
-  apply_deletes()
-  apply_leases()
-  unlist()
-  local sequences = apply_appends()
-  apply_trims()
-  apply_blobs()
-  send_hints()
-  return sequences
+  local opened = spaces[s] or open_space(s)
+  if k < 0 then
+    wrote = call(size < 0 and 'ZREM' or 'ZADD', keys[-k], unpack(entries, first, last)) > 0 or wrote
+    return
+  end
+  local key, place = keys[k], opened.place
+  if size > 0 then
+    if not (place.listed.young[key] or remembered(place.listed, key)) then
+      wrote = call('ZADD', opened.registry, '0', index_name(opened.registry, key)) > 0 or wrote
+      remember(place.listed, key, true)
+    end
+    wrote = call('ZADD', key, unpack(entries, first, last)) > 0 or wrote
+  else
+    wrote = call('ZREM', key, unpack(entries, first, last)) > 0 or wrote
+    -- It may be empty now. Most are filled again soon: what passes through an index that is nearly empty must not list it
+    -- and take it off the list each time.
+    place.left[key], opened.left = true, true
+  end
 end
 
-local function commit_batches()
-  tell_time(recall())
-  local reply = { now }
-  for n = 2, p[8] + 1 do
-    reply[n] = commit_batch()
+-- Carries out the commands that are left, until one fails.
+local function write_commands()
+  while number < p[4] do
+    number, start = number + 1, behind
+    write_entries()
   end
-  if left then
-    reply[#reply + 1] = left
-  end
-  return reply
 end
 
--- Carries out the commit whose request is p; its answer or its error.
-local function commit_one()
-  registry, i = keys[key_base + 1], 9
-  headers, logs, place, began, left = {}, {}, nil, false, nil
-  local done, reply = pcall(commit_batches)
-  if done then
-    return reply
+-- Notes that the batches of the command that runs now failed.
+local function fail_command(reason)
+  local size = p[start + 2]
+  local owners = size < 0 and -size or size / 2
+  behind = start + 3 + (size < 0 and -size or size) + owners
+  for owner = behind - owners, behind - 1 do
+    if not (refused and refused[p[owner]]) then
+      fail(p[owner], reason)
+    end
   end
-  local text = type(reply) == 'table' and reply.err or tostring(reply)
-  -- What is remembered may speak of writes that did not happen.
-  places[registry], recalled[registry] = nil, nil
-  return server.error_reply((began and 'FFPARTIAL ' or 'FFREFUSED ') .. text)
+end
+
+-- Answers the names of indexes of a partition that may be empty now, after many calls that left some: the caller looks at
+-- them with a call that names their keys.
+local function name_left(n, opened)
+  local place, names = opened.place, {}
+  place.left_count = place.left_count + 1
+  if place.left_count < LEFT_MAX then
+    return 0
+  end
+  for key in pairs(place.left) do
+    if #names < CHUNK then
+      names[#names + 1] = index_name(opened.registry, key)
+    end
+  end
+  place.left, place.left_count = {}, 0
+  reply[replied + 1], reply[replied + 2] = n, names
+  replied = replied + 2
+  return 1
 end
 
 local function commit(given_keys, args)
   begin()
-  keys, argv, exact, recalled, wrote, barrier = given_keys, args, nil, {}, false, nil
-  key_base, value_base = 0, 0
-  local replies, count = {}, 0
-  while value_base < #argv do
-    local refused
-    p, refused = request(argv[value_base + 1])
-    if not p then
-      if count == 0 then
-        return server.error_reply(refused)
-      end
-      -- Where the next one begins is not known, and the ones before are done.
-      replies[count + 1] = server.error_reply(refused)
-      return replies
-    end
-    count = count + 1
-    replies[count] = commit_one()
-    if p[5] ~= 0 then
-      barrier = keys[key_base + p[5]]
-    end
-    key_base, value_base = key_base + p[3], value_base + 1 + p[4]
+  local why, partitions
+  p, why = request(args[1])
+  if not p then
+    return server.error_reply(why)
   end
-  if barrier and not wrote then
+  keys, argv, exact, headers, logs, wrote = given_keys, args, nil, {}, {}, false
+  spaces, refused, reply, failed, partitions = {}, nil, {}, {}, p[8]
+  for n = 1, partitions do
+    reply[n] = 0
+  end
+  number, behind, replied, replied_before = 0, 9 + 2 * partitions, partitions, partitions
+  local done, reason = pcall(commit_batches)
+  while not done do
+    fail_batch(reason)
+    done, reason = pcall(commit_batches)
+  end
+  number, behind, began = 0, p[3], true
+  done, reason = pcall(write_commands)
+  while not done do
+    fail_command(reason)
+    done, reason = pcall(write_commands)
+  end
+  replied = replied + 1
+  reply[replied] = #failed / 2
+  for n = 1, #failed do
+    reply[replied + n] = failed[n]
+  end
+  replied = replied + #failed + 1
+  local lists, at = 0, replied
+  for n, opened in pairs(spaces) do
+    if opened.left then
+      lists = lists + name_left(n, opened)
+    end
+  end
+  reply[at] = lists
+  if p[5] > 0 and not wrote then
     -- WAIT speaks of what its connection wrote: an answer that was only read needs a write behind it.
-    call('SET', barrier, '')
+    call('SET', keys[p[5]], '')
   end
-  return replies
+  return pack_items(reply)
 end
 
 -- Takes those indexes among KEYS off the list that are empty.
@@ -643,17 +709,17 @@ local function tidy(given_keys, args)
   if not known then
     return server.error_reply(refused)
   end
-  keys, registry, recalled, wrote = given_keys, given_keys[1], {}, false
-  recall()
-  local removed = 0
-  for n = 2, #keys do
-    if call('EXISTS', keys[n]) == 0 and call('ZREM', registry, index_name(keys[n])) == 1 then
+  local registry = given_keys[1]
+  local place, removed = recall(registry), 0
+  for n = 2, #given_keys do
+    local key = given_keys[n]
+    if call('EXISTS', key) == 0 and call('ZREM', registry, index_name(registry, key)) == 1 then
       removed = removed + 1
-      forget(place.listed, keys[n])
+      forget(place.listed, key)
     end
   end
   if removed > 0 then
-    renew_generation()
+    place.generation = renewed_generation(registry, place.generation)
   end
   return removed
 end
@@ -851,12 +917,12 @@ local function read(keys, args)
   return reply
 end
 
-server.register_function('ff_commit_7', commit)
-server.register_function { function_name = 'ff_commit_relief_7', callback = commit, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_tidy_7', callback = tidy, flags = { 'allow-oom' } }
-server.register_function { function_name = 'ff_read_7', callback = read, flags = { 'no-writes' } }
+server.register_function('ff_commit_8', commit)
+server.register_function { function_name = 'ff_commit_relief_8', callback = commit, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_tidy_8', callback = tidy, flags = { 'allow-oom' } }
+server.register_function { function_name = 'ff_read_8', callback = read, flags = { 'no-writes' } }
 server.register_function {
-  function_name = 'ff_protocol_7',
+  function_name = 'ff_protocol_8',
   callback = function() return PROTOCOL end,
   flags = { 'no-writes' },
 }

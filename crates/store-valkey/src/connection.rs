@@ -19,8 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::answer::Committed;
+use crate::commit::Part;
 use crate::health::Health;
-use crate::joint::Part;
 use crate::resp::Frame;
 use crate::session::{End, Session, Unproven};
 use crate::transport::{DialError, Dialer, Line};
@@ -78,7 +79,7 @@ pub(crate) enum Body {
 impl Body {
     /// Whether all of it frees memory.
     pub(crate) fn is_relief(&self) -> bool {
-        matches!(self, Body::Commit(part) if part.is_relief())
+        matches!(self, Body::Commit(part) if part.relief)
     }
 }
 
@@ -103,8 +104,16 @@ impl Request {
     }
 }
 
+/// What a server said.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Frame(Frame),
+    /// What became of a commit.
+    Committed(Committed),
+}
+
 /// The channel of a caller that waits for an answer.
-pub(crate) type Answer = oneshot::Sender<Result<Frame, CallError>>;
+pub(crate) type Answer = oneshot::Sender<Result<Reply, CallError>>;
 
 /// The handle that callers hold. The connection's task ends with its last handle.
 #[derive(Debug)]
@@ -128,7 +137,7 @@ impl Connection {
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn call(&self, request: Request) -> Result<Frame, CallError> {
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, CallError> {
         let closed = || CallError::NotSent("the connection was closed".into());
         let (answer, answered) = oneshot::channel();
         self.queue.send((request, answer)).await.map_err(|_| closed())?;

@@ -11,8 +11,10 @@
 //! (it did nothing, or its outcome is unknown), that a WAIT runs on the connection that wrote and serves a whole group
 //! of commits, and that no commit is repeated without its caller's knowledge.
 
+mod answer;
 mod apart;
 mod barrier;
+mod call;
 mod commit;
 mod connection;
 mod durability;

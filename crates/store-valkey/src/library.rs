@@ -5,21 +5,21 @@
 
 use ff_store::{Result, StoreError};
 
-use crate::connection::{CallError, Request};
+use crate::connection::CallError;
 use crate::packing::PROTOCOL;
 use crate::refusal::Refusal;
-use crate::resp::{Frame, command};
+use crate::resp::Frame;
 use crate::topology::Node;
 
 /// The source of the library.
 const CODE: &str = include_str!("../lua/flowfabric.lua");
 
-pub(crate) const COMMIT: &str = "ff_commit_7";
+pub(crate) const COMMIT: &str = "ff_commit_8";
 /// The commit function for batches that free memory: it runs on a full server.
-pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_7";
-pub(crate) const READ: &str = "ff_read_7";
-pub(crate) const TIDY: &str = "ff_tidy_7";
-const ASK_PROTOCOL: &str = "ff_protocol_7";
+pub(crate) const COMMIT_RELIEF: &str = "ff_commit_relief_8";
+pub(crate) const READ: &str = "ff_read_8";
+pub(crate) const TIDY: &str = "ff_tidy_8";
+const ASK_PROTOCOL: &str = "ff_protocol_8";
 
 /// Whether a node has our library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +52,7 @@ pub(crate) async fn provide(node: &Node, found: Found, may_load: bool) -> Result
         Found::Missing if !may_load => return Err(mismatch("missing, and load_library is off".into())),
         Found::Missing => {}
     }
-    let load = command(&[b"FUNCTION", b"LOAD", CODE.as_bytes()]);
-    match node.call(0, Request::plain(load)).await {
+    match node.ask(&[b"FUNCTION", b"LOAD", CODE.as_bytes()]).await {
         // Another process has loaded it meanwhile.
         Ok(Frame::Error(text)) if text.contains("already exists") => Ok(()),
         Ok(Frame::Error(text)) => match Refusal::parse(&text) {
@@ -83,7 +82,7 @@ mod tests {
     #[test]
     fn the_code_of_a_protocol_never_changes() {
         // A server that has the library of a number keeps it: other code needs another number, here and in all names.
-        assert_eq!((PROTOCOL, digest()), (7, 15_957_260_576_051_939_535));
+        assert_eq!((PROTOCOL, digest()), (8, 7_716_445_713_574_112_202));
     }
 
     #[test]

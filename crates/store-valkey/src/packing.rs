@@ -1,6 +1,6 @@
-//! The content of a function call: KEYS, a flat msgpack sequence that refers to them, and the values to store.
+//! The content of a function call: KEYS, and a flat msgpack sequence that refers to them.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write as _;
 
 use bytes::Bytes;
@@ -10,14 +10,16 @@ use crate::resp::{Command, Decimal};
 
 /// The protocol that this program speaks, and the number in the names of the library and its functions. Every request
 /// carries it, too, so that a function never reads a request of another protocol.
-pub(crate) const PROTOCOL: u32 = 7;
+pub(crate) const PROTOCOL: u32 = 8;
 
 /// The longest sequence that Lua unpacks onto its stack.
-const SEQUENCE_MAX: u32 = 500;
+const SEQUENCE_MAX: usize = 500;
 
 /// Bytes around every part of a command: a line before it and two bytes behind it.
 const PART_FRONT: usize = 10;
 
+/// Bytes of the header of an array.
+const ARRAY: usize = 5;
 /// Bytes in front of the items: an array's header, the protocol, the length.
 const FRONT: usize = 15;
 
@@ -50,68 +52,108 @@ impl Space {
 
 /// The capacity for a partition's tag; every tag is shorter.
 const TAG_BYTES: usize = 16;
-/// Among this few keys a linear search is faster than hashing.
-const FEW: usize = 24;
 
-/// The keys of one call, each once. Positions begin at 1, as in Lua.
-pub(crate) struct Keys {
-    tag: Vec<u8>,
-    /// All names, one behind the other.
-    bytes: Vec<u8>,
-    /// The end of each name in `bytes`.
-    ends: Vec<usize>,
-    /// Positions by name; used only when there are many keys.
-    positions: HashMap<Vec<u8>, usize>,
-}
+/// The hash tag of a partition, which begins the names of all its keys.
+#[derive(Debug)]
+pub(crate) struct Tag(Vec<u8>);
 
-impl Keys {
-    /// The keys of a commit, which begin with the list of index names.
-    pub(crate) fn new(partition: Partition) -> Self {
-        let mut keys = Self::bare(partition);
-        keys.registry();
-        keys
-    }
-
-    /// No keys yet. A read names those it needs and no others: while a slot moves, every key that is not where the others
-    /// are makes the call fail.
-    pub(crate) fn bare(partition: Partition) -> Self {
+impl Tag {
+    pub(crate) fn of(partition: Partition) -> Self {
         let mut tag = Vec::with_capacity(TAG_BYTES);
         // Writing to memory cannot fail.
         let _ = write!(tag, "{partition}");
-        Self { tag, bytes: Vec::with_capacity(512), ends: Vec::with_capacity(16), positions: HashMap::new() }
-    }
-
-    pub(crate) fn registry(&mut self) -> usize {
-        self.position(Space::Registry, b"")
+        Self(tag)
     }
 
     /// The full name of a key.
     pub(crate) fn name(&self, space: Space, bytes: &[u8]) -> Vec<u8> {
-        [&self.tag, &[space.marker()][..], bytes].concat()
+        [&self.0, &[space.marker()][..], bytes].concat()
+    }
+}
+
+/// The key in a full name, without tag and marker.
+pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
+    let tag = name.iter().position(|byte| *byte == b'}')? + 1;
+    name.get(tag + 1..).map(Key::from_bytes)
+}
+
+/// The keys of one call, each once. Positions begin at 1, as in Lua.
+pub(crate) struct Keys {
+    /// All names, one behind the other.
+    bytes: Vec<u8>,
+    /// The end of each name in `bytes`.
+    ends: Vec<usize>,
+    /// Positions by the hash of the name, at the first free place from there on; 0 is free. At most half of it is used.
+    table: Vec<u32>,
+    /// Names come from users, who must not be able to choose names that all hash alike.
+    hasher: RandomState,
+}
+
+/// Places of a new table.
+const TABLE: usize = 64;
+
+impl Keys {
+    /// No keys yet. A call names those it needs and no others: while a slot moves, every key that is not where the others
+    /// are makes it fail.
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: Vec::with_capacity(1_024),
+            ends: Vec::with_capacity(TABLE / 2),
+            table: vec![0; TABLE],
+            hasher: RandomState::new(),
+        }
     }
 
-    pub(crate) fn position(&mut self, space: Space, bytes: &[u8]) -> usize {
-        let marker = space.marker();
-        if self.ends.len() < FEW {
-            let same = |name: &[u8]| name.get(self.tag.len()) == Some(&marker) && name[self.tag.len() + 1..] == *bytes;
-            if let Some(at) = self.names().position(same) {
-                return at + 1;
-            }
-        } else {
-            if self.positions.is_empty() {
-                self.positions = self.names().map(<[u8]>::to_vec).zip(1..).collect();
-            }
-            let name = self.name(space, bytes);
-            if let Some(&at) = self.positions.get(&name) {
-                return at;
-            }
-            self.positions.insert(name, self.ends.len() + 1);
+    pub(crate) fn position(&mut self, tag: &Tag, space: Space, bytes: &[u8]) -> usize {
+        if 2 * (self.ends.len() + 1) > self.table.len() {
+            self.grow();
         }
-        self.bytes.extend_from_slice(&self.tag);
-        self.bytes.push(marker);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&tag.0);
+        self.bytes.push(space.marker());
         self.bytes.extend_from_slice(bytes);
+        let place = self.place_of(start..self.bytes.len());
+        let known = self.table[place];
+        if known > 0 {
+            self.bytes.truncate(start);
+            return usize::try_from(known).expect("a position among keys in memory");
+        }
         self.ends.push(self.bytes.len());
+        self.table[place] = u32::try_from(self.ends.len()).expect("a commit has a bounded number of operations");
         self.ends.len()
+    }
+
+    /// The place of a name in the table, or the free place for it.
+    fn place_of(&self, name: std::ops::Range<usize>) -> usize {
+        let name = &self.bytes[name];
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        let last = self.table.len() - 1;
+        let low = u32::try_from(hasher.finish() & u64::from(u32::MAX)).expect("32 bits");
+        let mut place = usize::try_from(low).expect("an index") & last;
+        loop {
+            match self.table[place] {
+                0 => return place,
+                position if self.name_at(position) == name => return place,
+                _ => place = (place + 1) & last,
+            }
+        }
+    }
+
+    fn name_at(&self, position: u32) -> &[u8] {
+        let position = usize::try_from(position).expect("a position among keys in memory");
+        let start = if position > 1 { self.ends[position - 2] } else { 0 };
+        &self.bytes[start..self.ends[position - 1]]
+    }
+
+    fn grow(&mut self) {
+        self.table = vec![0; 2 * self.table.len()];
+        let mut start = 0;
+        for (at, end) in self.ends.iter().enumerate() {
+            let place = self.place_of(start..*end);
+            self.table[place] = u32::try_from(at + 1).expect("a commit has a bounded number of operations");
+            start = *end;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -128,51 +170,24 @@ impl Keys {
         self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
 
-    pub(crate) fn document(&mut self, key: &Key) -> usize {
-        self.position(Space::Document, key.as_bytes())
+    pub(crate) fn registry(&mut self, tag: &Tag) -> usize {
+        self.position(tag, Space::Registry, b"")
     }
 
-    pub(crate) fn index(&mut self, index: &IndexName) -> usize {
-        self.position(Space::Index, index.as_bytes())
+    pub(crate) fn document(&mut self, tag: &Tag, key: &Key) -> usize {
+        self.position(tag, Space::Document, key.as_bytes())
     }
 
-    pub(crate) fn log(&mut self, log: &Key) -> usize {
-        self.position(Space::Log, log.as_bytes())
+    pub(crate) fn index(&mut self, tag: &Tag, index: &IndexName) -> usize {
+        self.position(tag, Space::Index, index.as_bytes())
     }
 
-    pub(crate) fn blob(&mut self, key: &Key) -> usize {
-        self.position(Space::Blob, key.as_bytes())
+    pub(crate) fn log(&mut self, tag: &Tag, log: &Key) -> usize {
+        self.position(tag, Space::Log, log.as_bytes())
     }
 
-    /// The key at a position, without tag and marker.
-    pub(crate) fn key_at(&self, position: usize) -> Option<Key> {
-        let name = self.names().nth(position.checked_sub(1)?)?;
-        name.get(self.tag.len() + 1..).map(Key::from_bytes)
-    }
-}
-
-/// Values that are stored as they are: arguments of their own, behind the request. Positions count as in Lua's ARGV.
-#[derive(Default)]
-pub(crate) struct Values(Vec<[Bytes; 2]>);
-
-impl Values {
-    /// Adds a value that is put together of two parts.
-    pub(crate) fn add(&mut self, front: Bytes, back: Bytes) -> usize {
-        self.0.push([front, back]);
-        self.0.len() + 1
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Roughly how many bytes the values take when they are sent.
-    pub(crate) fn bytes_len(&self) -> usize {
-        self.iter().flatten().map(Bytes::len).sum::<usize>() + PART_FRONT * self.0.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[Bytes; 2]> {
-        self.0.iter()
+    pub(crate) fn blob(&mut self, tag: &Tag, key: &Key) -> usize {
+        self.position(tag, Space::Blob, key.as_bytes())
     }
 }
 
@@ -200,8 +215,9 @@ impl Packed {
         Self { items: 0, bytes }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.items
+    /// Where Lua finds the next item: two stand before the request's own, and it counts from 1.
+    pub(crate) fn next(&self) -> usize {
+        self.items + 3
     }
 
     /// Roughly how many bytes the request takes when it is sent.
@@ -215,6 +231,10 @@ impl Packed {
             0..=127 => self.bytes.push(u8::try_from(number).expect("the arm is below 128")),
             128..=65_535 => {
                 self.bytes.push(0xcd);
+                self.bytes.extend_from_slice(&number.to_be_bytes()[6..]);
+            }
+            -32_768..=-1 => {
+                self.bytes.push(0xd1);
                 self.bytes.extend_from_slice(&number.to_be_bytes()[6..]);
             }
             _ => {
@@ -278,12 +298,12 @@ impl Packed {
     pub(crate) fn finish(&mut self) -> &[u8] {
         let total = u32::try_from(self.items + 2).expect("a commit has a bounded number of operations");
         self.bytes[0] = 0xdd;
-        self.bytes[1..5].copy_from_slice(&total.to_be_bytes());
-        self.bytes[5] = 0xce;
+        self.bytes[1..ARRAY].copy_from_slice(&total.to_be_bytes());
+        self.bytes[ARRAY] = 0xce;
         self.bytes[6..10].copy_from_slice(&PROTOCOL.to_be_bytes());
         self.bytes[10] = 0xce;
         self.bytes[11..FRONT].copy_from_slice(&total.to_be_bytes());
-        if total > SEQUENCE_MAX { &self.bytes } else { &self.bytes[5..] }
+        if self.items + 2 > SEQUENCE_MAX { &self.bytes } else { &self.bytes[ARRAY..] }
     }
 }
 
@@ -296,13 +316,17 @@ mod tests {
 
     #[test]
     fn a_key_has_one_position_however_many_there_are() {
-        let mut keys = Keys::new(Partition::flow(7));
+        let (mut keys, tag, other) = (Keys::new(), Tag::of(Partition::flow(7)), Tag::of(Partition::flow(8)));
         let key = |n: u8| Key::from_bytes([b'x', n]);
-        let positions: Vec<usize> = (0..40).map(|n| keys.document(&key(n))).collect();
-        assert_eq!(positions, (2..42).collect::<Vec<_>>());
-        assert_eq!((0..40).map(|n| keys.document(&key(n))).collect::<Vec<_>>(), positions);
-        assert_eq!(keys.blob(&key(3)), 42);
-        assert_eq!(keys.key_at(positions[3]), Some(key(3)));
-        assert_eq!(keys.name(Space::Document, b"xy"), b"{fp:7}dxy");
+        assert_eq!(keys.registry(&tag), 1);
+        let positions: Vec<usize> = (0..200).map(|n| keys.document(&tag, &key(n))).collect();
+        assert_eq!(positions, (2..202).collect::<Vec<_>>());
+        assert_eq!((0..200).map(|n| keys.document(&tag, &key(n))).collect::<Vec<_>>(), positions);
+        assert_eq!(keys.blob(&tag, &key(3)), 202);
+        assert_eq!(keys.document(&other, &key(3)), 203);
+        let names: Vec<&[u8]> = keys.names().collect();
+        assert_eq!((names.len(), names[0], names[4]), (203, &b"{fp:7}r"[..], &b"{fp:7}dx\x03"[..]));
+        assert_eq!(key_of(names[202]), Some(key(3)));
+        assert_eq!(tag.name(Space::Document, b"xy"), b"{fp:7}dxy");
     }
 }

@@ -1,6 +1,8 @@
 //! One commit and one read at each primary, with every command that real calls use. A right that the user of the
 //! address lacks is thus reported when the store is opened, and not in the middle of a caller's commit.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition, PartitionConfig};
 use ff_store::{
@@ -9,9 +11,10 @@ use ff_store::{
 };
 use uuid::Uuid;
 
-use crate::commit::{self, CHANNEL, Style, slot_channel};
-use crate::connection::{Body, CallError, Request};
-use crate::packing::{Keys, Space};
+use crate::call::{CHANNEL, slot_channel};
+use crate::commit::Part;
+use crate::connection::{Body, CallError, Reply, Request};
+use crate::packing::{Space, Tag};
 use crate::read;
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command};
@@ -25,17 +28,18 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
         |partition: &Partition| map.primary(slot_of(*partition)).is_some_and(|primary| primary.address == node.address);
     // A server whose slots hold no partition is never asked for anything.
     let Some(partition) = PartitionConfig::CLUSTER.all().find(here) else { return Ok(()) };
-    let style = Style { sharded, barrier: false, hints: false };
     let name = [&b"preflight "[..], Uuid::now_v7().as_bytes()].concat();
-    let committed = commit::encode(partition, &batches(&name), style)?;
-    let tried = try_call(node, partition, Body::Commit(committed.part)).await;
+    let batches: Arc<[Batch]> = batches(&name).into();
+    let count = batches.len();
+    let part = Part::new(partition, batches, 0..count, false)?;
+    let tried = try_call(node, partition, Body::Commit(Arc::new(part))).await;
     if tried.is_err() {
         // The commit may have failed in its middle. If the user has no right to delete, a few bytes stay behind.
-        let keys = Keys::bare(partition);
+        let tag = Tag::of(partition);
         for space in [Space::Document, Space::Blob, Space::Log] {
-            let _ = node.ask(&[b"DEL", &keys.name(space, &name)]).await;
+            let _ = node.ask(&[b"DEL", &tag.name(space, &name)]).await;
         }
-        let _ = node.ask(&[b"DEL", &keys.name(Space::Index, index(&name).as_bytes())]).await;
+        let _ = node.ask(&[b"DEL", &tag.name(Space::Index, index(&name).as_bytes())]).await;
     }
     tried?;
     let looked = read::encode(partition, &queries(&name), read::Style::NamedKeys);
@@ -52,7 +56,7 @@ pub(crate) async fn check(topology: &Topology, node: &Node) -> Result<()> {
 async fn try_call(node: &Node, partition: Partition, body: Body) -> Result<()> {
     let request = Request { body, asking: false, alone: true, confirmed: false, about_server: true };
     match node.call(slot_of(partition), request).await {
-        Ok(Frame::Error(text)) => {
+        Ok(Reply::Frame(Frame::Error(text))) => {
             let at_node = format!("{}: {text}", node.address);
             match Refusal::parse(&text) {
                 // A full server is no reason to refuse the start: it may have room again later, and calls handle it.
@@ -78,9 +82,9 @@ fn index(name: &[u8]) -> IndexName {
 }
 
 /// A document with everything that belongs to one: made, leased and removed.
-fn batches(name: &[u8]) -> [Batch; 3] {
+fn batches(name: &[u8]) -> [Batch; 4] {
     let key = Key::from_bytes(name);
-    let commands = [Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7()].map(CommandId);
+    let commands = [(); 4].map(|()| CommandId(Uuid::now_v7()));
     let put = Put { key: key.clone(), body: Bytes::new(), fence: Fence::default(), expires_at: None };
     let lease = LeaseChange {
         key: key.clone(),
@@ -115,12 +119,18 @@ fn batches(name: &[u8]) -> [Batch; 3] {
         },
         Batch {
             guards: vec![Guard::Version(key.clone(), commands[1])],
+            leases: vec![lease.clone()],
+            relief: true,
+            ..Batch::new(commands[2])
+        },
+        Batch {
+            guards: vec![Guard::Version(key.clone(), commands[1])],
             deletes: vec![key.clone()],
             entries: vec![remove(&key), remove(&lease.member)],
             trims: vec![Trim { log: key.clone(), before: u64::MAX }],
             blobs: vec![BlobChange { key, bytes: None }],
             relief: true,
-            ..Batch::new(commands[2])
+            ..Batch::new(commands[3])
         },
     ]
 }

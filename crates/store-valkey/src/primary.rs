@@ -16,7 +16,7 @@ use ff_core::Partition;
 use ff_store::{Result, StoreError};
 use tokio::task::JoinSet;
 
-use crate::connection::{CallError, Request};
+use crate::connection::{CallError, Reply, Request};
 use crate::resp::{Frame, command};
 use crate::topology::{Node, SLOTS, Shard, Topology, address_of, ask};
 use crate::transport::info_field;
@@ -177,7 +177,7 @@ async fn write_down(node: &Node, sighting: &Sighting, known: Option<&Reign>) -> 
     let text = format!("{number} {}", sighting.run_id);
     let request = Request::plain(command(&[b"SET", &key(), text.as_bytes()]));
     match node.call(0, request).await {
-        Ok(Frame::Error(text)) => {
+        Ok(Reply::Frame(Frame::Error(text))) => {
             Err(crate::refusal::Refusal::parse(&text).into_error(&format!("{}: {text}", node.address)))
         }
         Ok(_) => Ok(reign(number)),

@@ -8,9 +8,9 @@ use ff_store::{
 };
 use uuid::Uuid;
 
-use crate::commit::parse_fence;
+use crate::answer::parse_fence;
 use crate::library;
-use crate::packing::{Keys, Packed, Space, function_call};
+use crate::packing::{Keys, Packed, Space, Tag, function_call};
 use crate::resp::Frame;
 use crate::route::Follow;
 
@@ -30,13 +30,41 @@ pub(crate) enum Style {
 
 /// Writes the queries down as one function call.
 pub(crate) fn encode(partition: Partition, queries: &[Query], style: Style) -> Bytes {
-    let mut keys = Keys::bare(partition);
+    let mut keys = PartitionKeys { tag: Tag::of(partition), keys: Keys::new() };
     let mut p = Packed::new();
     p.count(queries.len());
     for query in queries {
         encode_query(&mut p, &mut keys, query, style);
     }
-    function_call("FCALL_RO", library::READ, &keys, &mut p)
+    function_call("FCALL_RO", library::READ, &keys.keys, &mut p)
+}
+
+/// The keys of a read, which are all of one partition.
+struct PartitionKeys {
+    tag: Tag,
+    keys: Keys,
+}
+
+impl PartitionKeys {
+    fn document(&mut self, key: &Key) -> usize {
+        self.keys.document(&self.tag, key)
+    }
+
+    fn blob(&mut self, key: &Key) -> usize {
+        self.keys.blob(&self.tag, key)
+    }
+
+    fn index(&mut self, index: &IndexName) -> usize {
+        self.keys.index(&self.tag, index)
+    }
+
+    fn log(&mut self, log: &Key) -> usize {
+        self.keys.log(&self.tag, log)
+    }
+
+    fn registry(&mut self) -> usize {
+        self.keys.registry(&self.tag)
+    }
 }
 
 /// A query for non-empty indexes reads the indexes themselves, which the call cannot name, so its call must not follow
@@ -46,7 +74,7 @@ pub(crate) fn follow(queries: &[Query]) -> Follow {
     if lists { Follow::Nothing } else { Follow::Keys }
 }
 
-fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {
+fn encode_query(p: &mut Packed, keys: &mut PartitionKeys, query: &Query, style: Style) {
     match query {
         Query::Documents(names) => {
             p.number(1).count(names.len());
@@ -84,7 +112,7 @@ fn encode_query(p: &mut Packed, keys: &mut Keys, query: &Query, style: Style) {
     }
 }
 
-fn encode_scan(p: &mut Packed, keys: &mut Keys, scan: &Scan) {
+fn encode_scan(p: &mut Packed, keys: &mut PartitionKeys, scan: &Scan) {
     let position = Position::of(scan);
     let limit = if position == Position::Nowhere { 0 } else { scan.limit.min(LIMIT_MAX) };
     p.number(2).count(keys.index(&scan.index)).string(&bound(scan.min)).string(&bound(scan.max));
@@ -94,7 +122,7 @@ fn encode_scan(p: &mut Packed, keys: &mut Keys, scan: &Scan) {
         _ => p.string(b"").string(b""),
     };
     if scan.documents {
-        p.string(&keys.name(Space::Document, b""));
+        p.string(&keys.tag.name(Space::Document, b""));
     } else {
         p.string(b"");
     }

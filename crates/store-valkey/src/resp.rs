@@ -90,23 +90,9 @@ impl Command {
         Self(others)
     }
 
-    /// Begins parts that will be put into a command later.
-    pub(crate) fn bare(capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity))
-    }
-
     /// Adds a number as a part.
     pub(crate) fn count(&mut self, count: usize) -> &mut Self {
         self.part(Decimal::of_count(count).as_bytes())
-    }
-
-    /// Adds parts that were written before.
-    pub(crate) fn written(&mut self, parts: &[u8]) {
-        self.0.extend_from_slice(parts);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
     }
 
     pub(crate) fn into_vec(self) -> Vec<u8> {

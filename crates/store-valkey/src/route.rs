@@ -12,8 +12,9 @@ use bytes::Bytes;
 use ff_store::{Result, StoreError};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::connection::{Body, CallError, Request};
-use crate::joint::Part;
+use crate::answer::Committed;
+use crate::commit::Part;
+use crate::connection::{Body, CallError, Reply, Request};
 use crate::library::{self, Found};
 use crate::refusal::{self, Refusal};
 use crate::resp::Frame;
@@ -40,7 +41,7 @@ impl From<StoreError> for Failure {
 
 /// The result of one attempt.
 enum Step {
-    Answer(Frame),
+    Answer(Reply),
     /// Go to this node, this once with ASKING.
     Redirect {
         address: String,
@@ -61,10 +62,11 @@ enum Step {
 
 /// Sends an encoded commit to the primary of a slot. It is not given up once it was sent, because only its answer tells
 /// its outcome.
-pub(crate) async fn commit(topology: &Topology, slot: u16, part: &Arc<Part>) -> Result<Frame> {
-    let deadline = Instant::now() + topology.dialer.options.connect_timeout;
-    match call_until(topology, slot, Follow::Keys, &Body::Commit(part.clone()), deadline).await {
-        Ok(frame) => Ok(frame),
+pub(crate) async fn commit(topology: &Topology, part: Part) -> Result<Committed> {
+    let (slot, deadline) = (part.slot, Instant::now() + topology.dialer.options.connect_timeout);
+    match call_until(topology, slot, Follow::Keys, &Body::Commit(Arc::new(part)), deadline).await {
+        Ok(Reply::Committed(committed)) => Ok(committed),
+        Ok(Reply::Frame(frame)) => Err(StoreError::Unknown(format!("a commit was answered with {frame:?}"))),
         Err(Failure::Store(error)) => Err(error),
         Err(Failure::Moving) => Err(StoreError::Unavailable(format!("slot {slot} is moving"))),
     }
@@ -90,7 +92,12 @@ pub(crate) async fn read(
     let late = || Err(StoreError::Unavailable(format!("no server answered for slot {slot} in time")).into());
     let body = Body::Command(bytes.clone());
     let answer = call_until(topology, slot, follow, &body, deadline);
-    timeout_at(deadline, answer).await.unwrap_or_else(|_| late())
+    match timeout_at(deadline, answer).await {
+        Ok(Ok(Reply::Frame(frame))) => Ok(frame),
+        Ok(Ok(Reply::Committed(_))) => Err(StoreError::Corrupt("a read was answered as a commit".into()).into()),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => late(),
+    }
 }
 
 async fn call_until(
@@ -99,7 +106,7 @@ async fn call_until(
     follow: Follow,
     body: &Body,
     deadline: Instant,
-) -> std::result::Result<Frame, Failure> {
+) -> std::result::Result<Reply, Failure> {
     let purpose = Purpose::of(body);
     let confirmed = purpose == Purpose::Commit && topology.dialer.options.confirms();
     let mut pause = PAUSE_MIN;
@@ -120,7 +127,7 @@ async fn call_until(
             }
         };
         match step {
-            Step::Answer(frame) => return Ok(frame),
+            Step::Answer(reply) => return Ok(reply),
             Step::Fail(error) => return Err(error.into()),
             // Servers that disagree can send a call to and fro, so redirections end with the time limit, too.
             Step::Redirect { .. } | Step::Again if Instant::now() > deadline => {
@@ -165,12 +172,12 @@ struct Attempted<'b> {
 async fn attempt(
     topology: &Topology,
     node: &Node,
-    answer: std::result::Result<Frame, CallError>,
+    answer: std::result::Result<Reply, CallError>,
     attempted: Attempted<'_>,
 ) -> Step {
     match answer {
-        Ok(Frame::Error(text)) => refused(topology, node, &text, attempted).await,
-        Ok(frame) => Step::Answer(frame),
+        Ok(Reply::Frame(Frame::Error(text))) => refused(topology, node, &text, attempted).await,
+        Ok(reply) => Step::Answer(reply),
         Err(CallError::Denied(text)) => Step::Fail(StoreError::Config(text)),
         Err(CallError::NotSent(why)) => {
             let error = StoreError::Unavailable(why);

@@ -12,7 +12,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::Tier;
-use crate::connection::{Answer, Body, CallError, GROUP, Request};
+use crate::answer::{self, Committed};
+use crate::call::Style;
+use crate::commit::Part;
+use crate::connection::{Answer, Body, CallError, GROUP, Reply, Request};
 use crate::health::Health;
 use crate::joint::{Joining, Joint};
 use crate::resp::{Frame, command, take_frame};
@@ -52,29 +55,40 @@ enum Pending {
 /// The callers that wait for the answer of one call.
 enum Asked {
     One(Answer),
-    /// Commits that shared a call: the answer has an item for each, in their order.
-    Together(Vec<Answer>),
+    /// Commits that share a call.
+    Together {
+        parts: Vec<Arc<Part>>,
+        answers: Vec<Answer>,
+    },
 }
 
 impl Asked {
     /// Each caller with its own answer. A refusal of the call refuses all of them.
-    fn each(self, frame: Frame) -> Result<Vec<(Answer, Frame)>, String> {
-        match (self, frame) {
-            (Asked::One(answer), frame) => Ok(vec![(answer, frame)]),
-            (Asked::Together(answers), Frame::Array(items)) if items.len() == answers.len() => {
-                Ok(answers.into_iter().zip(items).collect())
+    fn each(self, frame: Frame) -> Result<Vec<(Answer, Reply)>, String> {
+        let (parts, answers) = match self {
+            Asked::One(answer) => return Ok(vec![(answer, Reply::Frame(frame))]),
+            Asked::Together { parts, answers } => (parts, answers),
+        };
+        let replies: Vec<Reply> = match frame {
+            Frame::Error(text) => answers.iter().map(|_| Reply::Frame(Frame::Error(text.clone()))).collect(),
+            Frame::Bulk(bytes) => {
+                let odd = || format!("the server gave {} commits an answer of another shape", parts.len());
+                let committed = answer::decode(&parts, &bytes).ok_or_else(odd)?.into_iter();
+                let reply = |one: Result<Committed, String>| match one {
+                    Ok(committed) => Reply::Committed(committed),
+                    Err(text) => Reply::Frame(Frame::Error(text)),
+                };
+                committed.map(reply).collect()
             }
-            (Asked::Together(answers), Frame::Error(text)) => {
-                Ok(answers.into_iter().map(|answer| (answer, Frame::Error(text.clone()))).collect())
-            }
-            (Asked::Together(answers), _) => Err(format!("the server did not answer {} commits", answers.len())),
-        }
+            _ => return Err(format!("the server did not answer {} commits", parts.len())),
+        };
+        Ok(answers.into_iter().zip(replies).collect())
     }
 
     fn into_answers(self) -> Vec<Answer> {
         match self {
             Asked::One(answer) => vec![answer],
-            Asked::Together(answers) => answers,
+            Asked::Together { answers, .. } => answers,
         }
     }
 }
@@ -123,7 +137,7 @@ pub(crate) struct Session {
     unproven: Option<Unproven>,
     pending: VecDeque<Pending>,
     /// Answers of the group that the pending confirmations are about.
-    held: Vec<(Answer, Frame)>,
+    held: Vec<(Answer, Reply)>,
     /// The first answer that did not confirm the group.
     unconfirmed: Option<String>,
     /// Confirmations that have not been answered yet.
@@ -226,6 +240,7 @@ impl Session {
         let options = &self.dialer.options;
         let deadline = Instant::now() + options.request_timeout;
         let mut confirm = false;
+        let style = Style { sharded: options.cluster, barrier: options.waits() };
         let mut joining = Joining::new(options.cluster);
         for (request, answer) in waiting.drain(..) {
             // A caller that gave up before its request was sent would not learn of its effect, so it is not sent.
@@ -248,7 +263,8 @@ impl Session {
                     Asked::One(answer)
                 }
                 Body::Commit(part) if asking || alone => {
-                    Asked::Together(Joint::alone(part, answer).write(&mut self.outbox))
+                    let (parts, answers) = Joint::alone(part, answer).write(style, &mut self.outbox);
+                    Asked::Together { parts, answers }
                 }
                 Body::Commit(part) => {
                     joining.add(part, answer);
@@ -258,7 +274,8 @@ impl Session {
             self.pending.push_back(Pending::Call { asked, confirmed, deadline });
         }
         for joint in joining.into_joints() {
-            let asked = Asked::Together(joint.write(&mut self.outbox));
+            let (parts, answers) = joint.write(style, &mut self.outbox);
+            let asked = Asked::Together { parts, answers };
             // All commits of a process ask for the same confirmation.
             self.pending.push_back(Pending::Call { asked, confirmed: confirm, deadline });
         }
@@ -296,12 +313,12 @@ impl Session {
                 Some(Pending::Call { asked, confirmed: true, .. }) => self.held.extend(asked.each(frame)?),
                 Some(Pending::Call { asked: Asked::One(answer), .. }) => {
                     // A caller that has gone away needs no answer.
-                    let _ = answer.send(Ok(frame));
+                    let _ = answer.send(Ok(Reply::Frame(frame)));
                     self.delivered += 1;
                 }
                 Some(Pending::Call { asked, .. }) => {
-                    for (answer, frame) in asked.each(frame)? {
-                        let _ = answer.send(Ok(frame));
+                    for (answer, reply) in asked.each(frame)? {
+                        let _ = answer.send(Ok(reply));
                         self.delivered += 1;
                     }
                 }
@@ -324,11 +341,13 @@ impl Session {
     /// Hands out the answers of a group that was confirmed, or was not.
     fn release_held(&mut self) {
         let unconfirmed = self.unconfirmed.take();
-        for (answer, frame) in self.held.drain(..) {
+        for (answer, reply) in self.held.drain(..) {
             let answered = match &unconfirmed {
                 // A call that ended in an error did nothing, so it needs no confirmation.
-                Some(why) if !matches!(frame, Frame::Error(_)) => Err(CallError::Unconfirmed(why.clone())),
-                _ => Ok(frame),
+                Some(why) if !matches!(reply, Reply::Frame(Frame::Error(_))) => {
+                    Err(CallError::Unconfirmed(why.clone()))
+                }
+                _ => Ok(reply),
             };
             // A caller that has gone away needs no answer.
             let _ = answer.send(answered);

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::barrier::Barriers;
-use crate::commit::{self, Style};
+use crate::commit::{self, Part};
 use crate::route::{self, Failure, Follow};
 use crate::startup::{self, Findings};
 use crate::topology::{Topology, slot_of};
@@ -27,7 +27,6 @@ pub struct ValkeyStore {
     topology: Arc<Topology>,
     watcher: Watcher,
     findings: Findings,
-    style: Style,
     barriers: Arc<Barriers>,
     /// Each call holds a permit; closing waits for all of them.
     calls: Semaphore,
@@ -53,13 +52,12 @@ impl ValkeyStore {
     }
 
     async fn connect_to(options: Options) -> Result<Self> {
-        let style = Style { sharded: options.cluster, barrier: options.waits(), hints: true };
         let topology = Arc::new(Topology::new(Arc::new(Dialer::new(Arc::new(options))?)));
         let findings = startup::check(&topology).await?;
         let refresher = tokio::spawn(topology.clone().keep_fresh()).abort_handle();
         let watcher = Watcher::start(topology.clone()).await?;
         let calls = Semaphore::new(usize::try_from(CALLS_MAX).unwrap_or(Semaphore::MAX_PERMITS));
-        Ok(Self { topology, watcher, findings, style, barriers: Arc::default(), calls, refresher })
+        Ok(Self { topology, watcher, findings, barriers: Arc::default(), calls, refresher })
     }
 
     /// Inspects the deployment at an address without changing anything there.
@@ -142,22 +140,19 @@ impl Store for ValkeyStore {
         batches.iter().try_for_each(Batch::validate)?;
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
         self.watcher.touch(partition);
-        let slot = slot_of(partition);
-        let style = Style { hints: self.has_other_listeners(slot), ..self.style };
+        let hints = self.has_other_listeners(slot_of(partition));
         let mut outcomes = Vec::with_capacity(batches.len());
-        for part in commit::split(&batches) {
-            let call = commit::encode(partition, part, style)?;
-            let answer = route::commit(&self.topology, slot, &call.part).await;
-            let decoded = answer.and_then(|frame| commit::decode(&call, frame));
+        for range in commit::split(&batches) {
+            let part = Part::new(partition, batches.clone(), range, hints)?;
             // Earlier parts of the commit were applied, so the outcome of the whole call is unknown.
-            let (some, left) = decoded.map_err(|error| match error {
+            let committed = route::commit(&self.topology, part).await.map_err(|error| match error {
                 error if outcomes.is_empty() => error,
                 error => StoreError::Unknown(format!("only a part of the commit was done: {error}")),
             })?;
-            outcomes.extend(some);
-            self.tidy(partition, &left).await;
+            outcomes.extend(committed.outcomes);
+            self.tidy(partition, &committed.left).await;
         }
-        if !style.hints {
+        if !hints {
             let applied = batches.iter().zip(&outcomes).filter(|(_, one)| matches!(one, Outcome::Applied(_)));
             applied.flat_map(|(batch, _)| &batch.hints).for_each(|hint| self.watcher.tell(hint));
         }
@@ -169,13 +164,12 @@ impl Store for ValkeyStore {
             return Ok(());
         }
         let _call = self.calls.acquire().await.map_err(|_| closed())?;
-        let (topology, style) = (self.topology.clone(), Style { hints: false, ..self.style });
+        let topology = self.topology.clone();
         let carry_out = move || {
             let topology = topology.clone();
             async move {
-                let call = commit::encode(partition, &[], style)?;
-                let frame = route::commit(&topology, slot_of(partition), &call.part).await?;
-                commit::decode(&call, frame).map(drop)
+                let nothing = Part::new(partition, Arc::default(), 0..0, false)?;
+                route::commit(&topology, nothing).await.map(drop)
             }
         };
         self.barriers.wait(partition, carry_out).await

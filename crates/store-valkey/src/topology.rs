@@ -11,7 +11,7 @@ use ff_store::{Result, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::connection::{Body, CallError, Connection, Request};
+use crate::connection::{Body, CallError, Connection, Reply, Request};
 use crate::health::Health;
 use crate::primary;
 use crate::resp::{Frame, command};
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// Sends a request; calls of one slot share a connection, so that they travel together and in order.
-    pub(crate) async fn call(&self, slot: u16, request: Request) -> std::result::Result<Frame, CallError> {
+    pub(crate) async fn call(&self, slot: u16, request: Request) -> std::result::Result<Reply, CallError> {
         let pool = match Purpose::of(&request.body) {
             Purpose::Read => &self.reads,
             Purpose::Commit => &self.commits,
@@ -94,7 +94,10 @@ impl Node {
 
     /// A command about the server itself.
     pub(crate) async fn ask(&self, parts: &[&[u8]]) -> std::result::Result<Frame, CallError> {
-        self.call(0, Request::plain(command(parts))).await
+        match self.call(0, Request::plain(command(parts))).await? {
+            Reply::Frame(frame) => Ok(frame),
+            Reply::Committed(_) => Err(CallError::Lost("a command was answered as a commit".into())),
+        }
     }
 }
 

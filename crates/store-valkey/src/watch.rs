@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::commit::{CHANNEL, slot_channel};
+use crate::call::{CHANNEL, slot_channel};
 use crate::hint_gate::{HintGate, Place};
 use crate::refusal::Refusal;
 use crate::resp::{Frame, command, take_frame};

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ff_core::{CommandId, IndexName, Key, Partition};
-use ff_store::{Append, Batch, BlobChange, ConflictReason, EntryChange, Guard, LogStart, Outcome, Store, StoreError};
+use ff_store::{
+    Append, Batch, BlobChange, ConflictReason, EntryChange, Guard, LeaseChange, LogStart, Outcome, Query, Scan, Store,
+    StoreError,
+};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Cluster, Replicated, Server};
 use futures_util::future::join_all;
@@ -105,6 +108,70 @@ async fn commits_of_one_call_see_the_ones_before() {
     let page = store.log(flow(3), log, LogStart::After(0), 100).await.expect("it reads");
     let numbers: Vec<u64> = page.records.iter().map(|record| record.sequence).collect();
     assert_eq!(numbers, (1..=21).collect::<Vec<u64>>());
+}
+
+/// The members of an index, in its order, with their scores.
+async fn entries(store: &Arc<dyn Store>, partition: Partition, index: IndexName) -> Vec<(Key, i64)> {
+    let mut answers =
+        store.read(partition, vec![Query::Scan(Scan::first(index, 1_000))]).await.expect("it reads").answers;
+    let page = answers.remove(0).into_scan().expect("a page");
+    page.entries.into_iter().map(|entry| (entry.member, entry.score)).collect()
+}
+
+#[tokio::test]
+async fn a_refused_commit_leaves_no_entry_in_an_index_that_its_neighbours_write() {
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    let (taken, partition) = (new_key(), flow(3));
+    assert!(all_at_once(&store, vec![(partition, creation(&taken, command()))]).await.iter().all(applied));
+    let members: Vec<Key> = (0..40).map(|_| new_key()).collect();
+    let commits = members.iter().zip(2..).map(|(member, score)| {
+        // Every other one finds that its document is there already. Half of the rest have leases.
+        let mut batch = creation(if score % 2 == 0 { member } else { &taken }, command());
+        batch.entries = vec![EntryChange::Set { index: crate::support::all(), member: member.clone(), score }];
+        if score % 4 < 2 {
+            let (index, member) = (index("!leases"), member.clone());
+            batch.leases = vec![LeaseChange { key: batch.puts[0].key.clone(), ttl_ms: Some(60_000), index, member }];
+        }
+        (partition, batch)
+    });
+    let before = calls(&server);
+    let outcomes = all_at_once(&store, commits.collect()).await;
+    assert!(calls(&server) - before <= 4);
+    assert_eq!(outcomes.iter().filter(|outcome| applied(outcome)).count(), 20);
+    let expected: Vec<(Key, i64)> = members.iter().cloned().zip(2..).filter(|(_, score)| score % 2 == 0).collect();
+    assert_eq!(entries(&store, partition, crate::support::all()).await[1..], expected[..]);
+    let leased: Vec<Key> = expected.into_iter().filter(|(_, score)| score % 4 == 0).map(|(member, _)| member).collect();
+    let mut found: Vec<Key> =
+        entries(&store, partition, index("!leases")).await.into_iter().map(|(member, _)| member).collect();
+    found.sort();
+    assert_eq!(found, leased);
+}
+
+#[tokio::test]
+async fn of_several_commits_about_one_member_the_last_has_its_way() {
+    let server = Server::start();
+    let store = open(&server.url()).await;
+    // So few that all ask in their order.
+    let (members, last) = ([new_key(), new_key()], 12);
+    let commits = (0..=last).flat_map(|number| {
+        let one = |member: &Key, leaves: bool| {
+            let (index, member) = (crate::support::all(), member.clone());
+            let entry = match leaves {
+                true => EntryChange::Remove { index, member },
+                false => EntryChange::Set { index, member, score: number },
+            };
+            let guards = vec![Guard::Absent(new_key())];
+            (flow(3), Batch { guards, entries: vec![entry], ..Batch::new(command()) })
+        };
+        // The first member is there in the end, the second is not.
+        [one(&members[0], number % 2 == 1), one(&members[1], number % 2 == 0)]
+    });
+    let before = calls(&server);
+    let outcomes = all_at_once(&store, commits.collect()).await;
+    assert!(outcomes.iter().all(applied));
+    assert!(calls(&server) - before <= 3);
+    assert_eq!(entries(&store, flow(3), crate::support::all()).await, [(members[0].clone(), last)]);
 }
 
 #[tokio::test]
