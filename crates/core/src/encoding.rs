@@ -4,6 +4,9 @@
 //! [`document!`](crate::document) declares a struct once and gives it two forms: short keys in the store, its field
 //! names in JSON. In the store an unknown key is kept (a newer process wrote it); in JSON it is refused.
 
+use std::cell::Cell;
+
+use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -41,10 +44,59 @@ impl Extra {
 /// The msgpack form of something small that is no document, such as a record of a log. It must hold only types that msgpack
 /// can express.
 pub fn pack(value: &impl Serialize) -> Vec<u8> {
-    // Most values fit: a buffer that grows from nothing is copied half a dozen times on its way.
-    let mut bytes = Vec::with_capacity(128);
-    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).expect("only types that msgpack can express");
-    bytes
+    on_scratch(|bytes| pack_into(value, bytes), <[u8]>::to_vec)
+}
+
+fn pack_into(value: &impl Serialize, bytes: &mut Vec<u8>) {
+    value.serialize(&mut rmp_serde::Serializer::new(bytes)).expect("only types that msgpack can express");
+}
+
+/// What one commit writes, encoded into as few allocations as there can be. Everything in it lives as long as the last of
+/// it: a copy that is to live long has to be one of its own.
+#[derive(Debug, Default)]
+pub struct Encoded(BytesMut);
+
+/// Room for the document, the event and the hint of a usual commit.
+const ENCODED_USUAL_BYTES: usize = 512;
+
+impl Encoded {
+    /// The bytes to store of a document.
+    pub fn document(&mut self, document: &impl Document) -> Bytes {
+        on_scratch(|bytes| document.encode_into(bytes), |bytes| self.add(bytes))
+    }
+
+    /// The msgpack form of something small; see [`pack`].
+    pub fn record(&mut self, value: &impl Serialize) -> Bytes {
+        on_scratch(|bytes| pack_into(value, bytes), |bytes| self.add(bytes))
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Bytes {
+        if self.0.capacity() < bytes.len() {
+            self.0 = BytesMut::with_capacity(bytes.len().max(ENCODED_USUAL_BYTES));
+        }
+        self.0.extend_from_slice(bytes);
+        self.0.split().freeze()
+    }
+}
+
+/// A longer scratch buffer is not kept.
+const SCRATCH_MAX_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// The buffer that this thread encodes into. One that begins empty would grow half a dozen times with each document.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Encodes into this thread's buffer, and takes from there what was encoded.
+fn on_scratch<T>(encode: impl FnOnce(&mut Vec<u8>), take: impl FnOnce(&[u8]) -> T) -> T {
+    let mut scratch = SCRATCH.take();
+    scratch.clear();
+    encode(&mut scratch);
+    let taken = take(&scratch);
+    if scratch.capacity() <= SCRATCH_MAX_BYTES {
+        SCRATCH.set(scratch);
+    }
+    taken
 }
 
 /// Something that is stored under a key of its own.
@@ -54,7 +106,12 @@ pub trait Document: Serialize + DeserializeOwned {
 
     /// The bytes to store.
     fn encode(&self) -> Vec<u8> {
-        encoded(self)
+        on_scratch(|bytes| self.encode_into(bytes), <[u8]>::to_vec)
+    }
+
+    /// Adds the bytes to store to others.
+    fn encode_into(&self, bytes: &mut Vec<u8>) {
+        encode_into(self, bytes);
     }
 
     /// The document in these bytes.
@@ -66,13 +123,10 @@ pub trait Document: Serialize + DeserializeOwned {
     fn upgrade(&mut self, _from: u8) {}
 }
 
-pub(crate) fn encoded<D: Document>(document: &D) -> Vec<u8> {
-    // Most documents fit: a buffer that grows from nothing is copied half a dozen times on its way.
-    let mut bytes = Vec::with_capacity(512);
+pub(crate) fn encode_into<D: Document>(document: &D, bytes: &mut Vec<u8>) {
     bytes.push(SCHEMA);
-    let mut serializer = rmp_serde::Serializer::new(&mut bytes);
+    let mut serializer = rmp_serde::Serializer::new(bytes);
     document.serialize(&mut serializer).expect("documents hold only types that msgpack can express");
-    bytes
 }
 
 pub(crate) fn decoded<D: Document>(bytes: &[u8]) -> Result<D> {
@@ -94,8 +148,8 @@ pub(crate) fn decoded<D: Document>(bytes: &[u8]) -> Result<D> {
 /// defaults of the trait they would be compiled again by every crate that reads or writes such documents.
 macro_rules! compiled_here {
     () => {
-        fn encode(&self) -> Vec<u8> {
-            $crate::encoding::encoded(self)
+        fn encode_into(&self, bytes: &mut Vec<u8>) {
+            $crate::encoding::encode_into(self, bytes);
         }
 
         fn decode(bytes: &[u8]) -> $crate::error::Result<Self> {
@@ -228,7 +282,7 @@ impl<'de> Deserialize<'de> for FieldName<'de> {
 }
 
 thread_local! {
-    static READING_ANSWER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static READING_ANSWER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether an answer is being read. Requests are read strictly; an answer of a newer server may have fields that this
@@ -410,6 +464,17 @@ mod tests {
         let three = Today { count: 3, name: "a".into(), ..Default::default() };
         assert_eq!(three.encode(), [SCHEMA, 0x81, 0xa1, b'n', 0xa1, b'a']);
         assert_eq!(Today::decode(&three.encode()).unwrap(), three);
+    }
+
+    #[test]
+    fn what_is_encoded_together_reads_as_what_is_encoded_alone() {
+        let long = Today { bytes: vec![1; 2 * SCRATCH_MAX_BYTES].into(), ..Default::default() };
+        let short = Today { count: 9, ..Default::default() };
+        let mut encoded = Encoded::default();
+        for document in [&short, &long, &short, &short] {
+            assert_eq!(encoded.document(document), document.encode());
+            assert_eq!(encoded.record(document), pack(document));
+        }
     }
 
     #[test]

@@ -174,6 +174,16 @@ pub struct Effects {
     pub released: Vec<ReleasedSlot>,
 }
 
+impl Effects {
+    /// Adds an event. A transition has one or two, and the first push into an empty list would make room for four.
+    pub(crate) fn tell(&mut self, event: Event) {
+        if self.events.is_empty() {
+            self.events.reserve_exact(2);
+        }
+        self.events.push(event);
+    }
+}
+
 /// A concurrency slot that goes back without a mark: its own timer frees it if nobody else does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReleasedSlot {

@@ -199,17 +199,17 @@ fn text(bytes: &[u8]) -> Option<String> {
 
 /// Everything that happens because time passes, by instant.
 pub fn due() -> IndexName {
-    IndexName::from_bytes(*b"!due")
+    const { IndexName::fixed(b"!due") }
 }
 
 /// Documents that still owe an effect elsewhere.
 pub fn marks() -> IndexName {
-    IndexName::from_bytes(*b"!marks")
+    const { IndexName::fixed(b"!marks") }
 }
 
 /// Cursors of subscriptions. Not listed: there is one for each partition.
 pub fn cursors() -> IndexName {
-    IndexName::from_bytes(*b"!cursors")
+    const { IndexName::fixed(b"!cursors") }
 }
 
 /// Executions of a namespace in a state, by creation.

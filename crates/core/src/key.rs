@@ -12,6 +12,9 @@ use uuid::Uuid;
 /// dozens of them, so that allocating each would be most of its cost.
 const IN_PLACE: usize = 38;
 
+/// Names up to this length are put together without an allocation beside the one that keeps them.
+const NAME_USUAL: usize = 128;
+
 /// The first byte of the names of indexes that no store has to list.
 pub(crate) const UNLISTED: u8 = b'!';
 
@@ -46,6 +49,29 @@ impl Name {
                 parts.iter().for_each(|part| bytes.extend_from_slice(part));
                 Self::Long(bytes.into())
             }
+        }
+    }
+
+    /// A name that is known when the program is compiled. It must be short.
+    const fn fixed(name: &[u8]) -> Self {
+        let mut bytes = [0; IN_PLACE];
+        let mut length = 0;
+        while (length as usize) < name.len() {
+            bytes[length as usize] = name[length as usize];
+            length += 1;
+        }
+        Self::InPlace { length, bytes }
+    }
+
+    /// This name and one more byte.
+    fn followed_by(&self, byte: u8) -> Self {
+        match self {
+            Self::InPlace { length, bytes } if usize::from(*length) < IN_PLACE => {
+                let mut bytes = *bytes;
+                bytes[usize::from(*length)] = byte;
+                Self::InPlace { length: length + 1, bytes }
+            }
+            longer => Self::of(longer.as_bytes(), &[&[byte]]),
         }
     }
 
@@ -98,9 +124,17 @@ impl Key {
         Self(Name::of(&[kind], parts))
     }
 
+    /// The key of a document that is known by its UUID, which most are: its length is known when it is made.
+    pub(crate) fn of_uuid(kind: u8, uuid: &Uuid) -> Self {
+        let mut bytes = [0; IN_PLACE];
+        bytes[0] = kind;
+        bytes[1..17].copy_from_slice(uuid.as_bytes());
+        Self(Name::InPlace { length: 17, bytes })
+    }
+
     /// This key and one more byte.
     pub(crate) fn followed_by(&self, byte: u8) -> Self {
-        Self(Name::of(self.as_bytes(), &[&[byte]]))
+        Self(self.0.followed_by(byte))
     }
 
     /// The raw bytes.
@@ -131,6 +165,11 @@ impl fmt::Debug for Key {
 pub struct IndexName(Name);
 
 impl IndexName {
+    /// The name of an index of which each partition has one. It must be short.
+    pub(crate) const fn fixed(name: &[u8]) -> Self {
+        Self(Name::fixed(name))
+    }
+
     /// A name from raw bytes, as a store returns them.
     pub fn from_bytes(bytes: impl AsRef<[u8]>) -> Self {
         Self(Name::of(bytes.as_ref(), &[]))
@@ -150,11 +189,14 @@ impl IndexName {
     /// A name from its kind and length-prefixed parts, so that no two lists of parts make the same name.
     pub fn from_parts(kind: u8, parts: &[&[u8]]) -> Self {
         let total = 1 + parts.iter().map(|part| part.len() + 2).sum::<usize>();
-        let (mut short, mut long) = ([0; IN_PLACE], Vec::new());
-        if total > IN_PLACE {
-            long.resize(total, 0);
-        }
-        let bytes = if total > IN_PLACE { &mut long[..] } else { &mut short[..total] };
+        let (mut usual, mut long) = ([0; NAME_USUAL], Vec::new());
+        let bytes = match usual.get_mut(..total) {
+            Some(bytes) => bytes,
+            None => {
+                long.resize(total, 0);
+                &mut long[..]
+            }
+        };
         bytes[0] = kind;
         let mut at = 1;
         for part in parts {
@@ -164,7 +206,7 @@ impl IndexName {
             bytes[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
-        Self(if total > IN_PLACE { Name::Long(long.into()) } else { Name::of(bytes, &[]) })
+        Self(if total > IN_PLACE { Name::Long(Arc::from(&*bytes)) } else { Name::of(bytes, &[]) })
     }
 
     /// The parts of a name made by [`IndexName::from_parts`].
@@ -224,6 +266,12 @@ mod tests {
         assert!(lengths.map(name).is_sorted());
         assert!(Key::from_bytes([8]) > name(300));
         assert_eq!(Key::new(b'x', &[b"ab", &[1; 60]]).as_bytes()[..4], *b"xab\x01");
+        for length in lengths {
+            assert_eq!(name(length).followed_by(9).as_bytes(), [vec![7; length], vec![9]].concat());
+        }
+        let uuid = Uuid::from_bytes([3; 16]);
+        assert_eq!(Key::of_uuid(b'x', &uuid), Key::new(b'x', &[uuid.as_bytes()]));
+        assert_eq!(IndexName::fixed(b"!due"), IndexName::from_bytes(b"!due"));
     }
 
     #[test]

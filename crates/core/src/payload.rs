@@ -29,21 +29,21 @@ impl Payload {
     }
 
     /// Divides bytes into what the document keeps and what goes into a blob.
-    pub fn divide(bytes: Bytes, content_type: &str) -> (Self, Option<Bytes>) {
+    pub fn divide(bytes: Bytes, content_type: impl Into<String>) -> (Self, Option<Bytes>) {
         Self::divide_at(bytes, content_type, limits::INLINE_MAX_BYTES)
     }
 
     /// Divides a payload with a limit of its own for what is kept inside the document.
-    pub fn divide_at(bytes: Bytes, content_type: &str, inline_max_bytes: usize) -> (Self, Option<Bytes>) {
-        let external = bytes.len() > inline_max_bytes;
-        let payload = Self {
-            size: bytes.len() as u64,
-            content_type: content_type.to_owned(),
-            external,
-            bytes: if external { Blob::default() } else { Blob(bytes.clone()) },
-            ..Default::default()
+    pub fn divide_at(bytes: Bytes, content_type: impl Into<String>, inline_max_bytes: usize) -> (Self, Option<Bytes>) {
+        let size = bytes.len() as u64;
+        let (inside, beside) = match bytes.len() > inline_max_bytes {
+            true => (Bytes::new(), Some(bytes)),
+            false => (bytes, None),
         };
-        (payload, external.then_some(bytes))
+        let external = beside.is_some();
+        let payload =
+            Self { size, content_type: content_type.into(), external, bytes: Blob(inside), ..Default::default() };
+        (payload, beside)
     }
 
     /// The bytes, given the blob when there is one.

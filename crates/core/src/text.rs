@@ -154,7 +154,13 @@ pub fn too_many(field: &str, count: usize, max: usize) -> Error {
 
 /// Whether a character can be seen and takes no other effect. Joiners are allowed, because scripts and emoji need
 /// them; what is invisible or turns the direction of text would let two names look alike.
+#[inline]
 pub(crate) fn printable(c: char) -> bool {
+    // Nearly every character of a name is one of these, and names are checked with every call.
+    if c.is_ascii() { c.is_ascii_graphic() } else { printable_beyond_ascii(c) }
+}
+
+fn printable_beyond_ascii(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');

@@ -445,7 +445,7 @@ impl PartTurn<'_> {
             BulkAction::Remove => execution.begin_removal(tx.now)?,
             BulkAction::Unknown(_) => return Ok(false),
         }
-        save_changed(tx, &before, &execution, effects).await?;
+        save_changed(tx, &before, Arc::new(execution), effects).await?;
         Ok(true)
     }
 }

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use ff_core::execution::Execution;
 use ff_core::index::kind;
+use ff_core::lane::Lane;
+use ff_core::worker::Worker;
 use ff_core::{Edge, Key};
 use ff_store::{Fence, StoredDocument, Version};
 
@@ -22,6 +24,8 @@ const ADMISSION_CAPACITY: usize = 20_000;
 const CONTENDED_MS: i64 = 1_000;
 /// How many contended documents are remembered; beyond that all are forgotten, and each costs a conflict.
 const CONTENDED_MAX: usize = 1_000;
+/// How many names' keys are remembered; beyond that all are forgotten and worked out anew.
+const NAMES_KEPT: usize = 10_000;
 /// How many journals' sizes are remembered; beyond that all are forgotten, and the next entry of each costs one read.
 const SIZES_KEPT: usize = 20_000;
 
@@ -227,6 +231,52 @@ impl AdmissionCache {
     }
 }
 
+/// The keys of lanes and workers, which are digests of their names and asked for several times with every task.
+#[derive(Default)]
+pub(crate) struct NamedKeys {
+    lanes: KeysOfNames,
+    workers: KeysOfNames,
+}
+
+impl NamedKeys {
+    pub(crate) fn lane(&self, namespace: &str, name: &str) -> Key {
+        self.lanes.get(namespace, name, Lane::key_of)
+    }
+
+    pub(crate) fn worker(&self, namespace: &str, instance_id: &str) -> Key {
+        self.workers.get(namespace, instance_id, Worker::key_of)
+    }
+}
+
+/// The keys of documents of one kind.
+#[derive(Default)]
+struct KeysOfNames(Mutex<Names>);
+
+#[derive(Default)]
+struct Names {
+    /// By namespace and name.
+    keys: BTreeMap<String, BTreeMap<String, Key>>,
+    /// How many keys there are in all namespaces.
+    count: usize,
+}
+
+impl KeysOfNames {
+    fn get(&self, namespace: &str, name: &str, key_of: fn(&str, &str) -> Key) -> Key {
+        let Names { keys, count } = &mut *self.0.lock().expect("no holder of this lock panics");
+        if let Some(key) = keys.get(namespace).and_then(|keys| keys.get(name)) {
+            return key.clone();
+        }
+        if *count >= NAMES_KEPT {
+            keys.clear();
+            *count = 0;
+        }
+        let key = key_of(namespace, name);
+        keys.entry(namespace.to_owned()).or_default().insert(name.to_owned(), key.clone());
+        *count += 1;
+        key
+    }
+}
+
 /// The sizes of the journals that this engine wrote to last, so that their limit is checked without a read.
 #[derive(Default)]
 pub(crate) struct JournalSizes(Mutex<BTreeMap<Key, (u64, u64)>>);
@@ -265,6 +315,17 @@ mod tests {
         assert_eq!(cache.get(&key, CONTENDED_MS).unwrap().body, "two");
         cache.written(key.clone(), None, version);
         assert!(cache.get(&key, CONTENDED_MS).is_none());
+    }
+
+    #[test]
+    fn a_remembered_key_is_that_of_the_name_however_many_there_are() {
+        let keys = NamedKeys::default();
+        for name in (0..NAMES_KEPT + 2).chain(0..2).map(|number| number.to_string()) {
+            assert_eq!(keys.lane("n", &name), Lane::key_of("n", &name));
+        }
+        assert_eq!(keys.worker("n", "1"), Worker::key_of("n", "1"));
+        assert_eq!(keys.worker("m", "1"), Worker::key_of("m", "1"));
+        assert!(keys.lanes.0.lock().unwrap().count <= NAMES_KEPT);
     }
 
     #[test]

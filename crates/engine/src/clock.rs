@@ -7,8 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::env::Env;
-
 /// How long an answer counts. The time that an answer spent on its way is unknown, so the quickest answer of a while is
 /// the most exact. But the clocks of two machines drift apart, so it must not count forever.
 const WINDOW_US: i64 = 5_000_000;
@@ -38,10 +36,9 @@ struct Estimate {
 }
 
 impl StoreClocks {
-    /// Every answer of a clock, asked for at an instant of the process's, corrects its estimate, which runs behind the
-    /// store by the quickest way back. It is ahead only while a store that runs slower than this process says nothing.
-    pub(crate) fn observe(&self, clock: u64, env: &dyn Env, asked_us: i64, store_now: i64) {
-        let us = env.now_us();
+    /// Every answer of a clock, asked for and come at instants of the process's, corrects its estimate, which runs behind
+    /// the store by the quickest way back. It is ahead only while a store that runs slower than this process says nothing.
+    pub(crate) fn observe(&self, clock: u64, asked_us: i64, us: i64, store_now: i64) {
         let offset_us = store_now.saturating_mul(1_000) - us;
         let most_us = store_now.saturating_add(1).saturating_mul(1_000) - asked_us;
         let mut clocks = self.lock();
@@ -60,8 +57,8 @@ impl StoreClocks {
     }
 
     /// The time of a clock, as far as the engine knows it, in milliseconds; `None` before its first answer.
-    pub(crate) fn now(&self, clock: u64, env: &dyn Env) -> Option<i64> {
-        self.lock().get_mut(&clock).map(|estimate| estimate.now(env.now_us()).div_euclid(1_000))
+    pub(crate) fn now(&self, clock: u64, us: i64) -> Option<i64> {
+        self.lock().get_mut(&clock).map(|estimate| estimate.now(us).div_euclid(1_000))
     }
 
     /// Whether a clock has answered.
@@ -114,7 +111,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
-    use crate::env::{BoxFuture, TaskHandle};
+    use crate::env::{BoxFuture, Env, TaskHandle};
 
     /// The process's clock, moved by the test.
     struct Process(AtomicI64);
@@ -159,8 +156,8 @@ mod tests {
             let answered_ms = (process.now_us() + STORE_AHEAD_US) / 1_000;
             // Between 0.1 and 7 ms, without a pattern that a multiple of a millisecond could follow.
             process.pass(100 + (step * 7_919) % 6_901);
-            clocks.observe(7, &process, asked_us, answered_ms);
-            let now = clocks.now(7, &process).unwrap();
+            clocks.observe(7, asked_us, process.now_us(), answered_ms);
+            let now = clocks.now(7, process.now_us()).unwrap();
             let truth = (process.now_us() + STORE_AHEAD_US) / 1_000;
             assert!(now >= last, "went back by {} ms", last - now);
             assert!(now <= truth, "is ahead by {} ms", now - truth);
@@ -172,35 +169,35 @@ mod tests {
     #[test]
     fn what_one_clock_says_is_not_used_for_another() {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
-        clocks.observe(1, &process, 0, 1_000_000);
+        clocks.observe(1, 0, process.now_us(), 1_000_000);
         assert!(clocks.knows(1) && !clocks.knows(2));
-        assert_eq!(clocks.now(2, &process), None);
-        clocks.observe(2, &process, 0, 5_000);
+        assert_eq!(clocks.now(2, process.now_us()), None);
+        clocks.observe(2, 0, process.now_us(), 5_000);
         process.pass(3_000);
-        assert_eq!((clocks.now(1, &process), clocks.now(2, &process)), (Some(1_000_003), Some(5_003)));
+        assert_eq!((clocks.now(1, process.now_us()), clocks.now(2, process.now_us())), (Some(1_000_003), Some(5_003)));
     }
 
     #[test]
     fn a_step_of_the_store_is_followed_in_both_directions() {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
-        clocks.observe(0, &process, 0, 1_000_000);
-        assert_eq!(clocks.now(0, &process), Some(1_000_000));
-        clocks.observe(0, &process, 0, 9_000_000);
-        assert_eq!(clocks.now(0, &process), Some(9_000_000));
+        clocks.observe(0, 0, process.now_us(), 1_000_000);
+        assert_eq!(clocks.now(0, process.now_us()), Some(1_000_000));
+        clocks.observe(0, 0, process.now_us(), 9_000_000);
+        assert_eq!(clocks.now(0, process.now_us()), Some(9_000_000));
         process.pass(10);
-        clocks.observe(0, &process, 10, 1_000_000);
-        assert_eq!(clocks.now(0, &process), Some(1_000_001), "no later than the millisecond that it said");
+        clocks.observe(0, 10, process.now_us(), 1_000_000);
+        assert_eq!(clocks.now(0, process.now_us()), Some(1_000_001), "no later than the millisecond that it said");
     }
 
     #[test]
     fn an_answer_that_took_long_does_not_set_the_time_back() {
         let (clocks, process) = (StoreClocks::default(), Process(AtomicI64::new(0)));
-        clocks.observe(0, &process, 0, 1_000_000);
+        clocks.observe(0, 0, process.now_us(), 1_000_000);
         process.pass(3_000_000);
-        clocks.observe(0, &process, 3_000_000, 1_003_000);
+        clocks.observe(0, 3_000_000, process.now_us(), 1_003_000);
         // Asked for at the start, answered at once, and on its way ever since.
-        clocks.observe(0, &process, 0, 1_000_000);
-        assert_eq!(clocks.now(0, &process), Some(1_003_000));
+        clocks.observe(0, 0, process.now_us(), 1_000_000);
+        assert_eq!(clocks.now(0, process.now_us()), Some(1_003_000));
     }
 
     #[test]
@@ -211,9 +208,9 @@ mod tests {
         let truth = |us: i64| 1_000_000 + (us - us.min(10_000_000) / 8) / 1_000;
         for tick in 0..2_000 {
             let us = process.now_us();
-            clocks.observe(0, &process, us, truth(us));
+            clocks.observe(0, us, us, truth(us));
             process.pass(if tick % 50 == 0 { 900_000 } else { 5_000 });
-            let now = clocks.now(0, &process).unwrap();
+            let now = clocks.now(0, process.now_us()).unwrap();
             let ahead = now - truth(process.now_us());
             assert!(now >= last, "went back by {} ms", last - now);
             assert!(ahead <= 250, "ahead by {ahead} ms");
@@ -227,8 +224,8 @@ mod tests {
         for second in 0..600 {
             // A thousandth slower than the process's.
             let truth = second * 999;
-            clocks.observe(0, &process, process.now_us(), truth);
-            let ahead = clocks.now(0, &process).unwrap() - truth;
+            clocks.observe(0, process.now_us(), process.now_us(), truth);
+            let ahead = clocks.now(0, process.now_us()).unwrap() - truth;
             assert!(ahead <= 12, "ahead by {ahead} ms after {second} s");
             process.pass(1_000_000);
         }

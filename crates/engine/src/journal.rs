@@ -506,7 +506,8 @@ impl Transactor {
         let most = limits::JOURNAL_ENTRIES_MAX + limits::JOURNAL_RESERVE_ENTRIES;
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let max_bytes = limits::JOURNAL_PER_TASK_MAX_BYTES;
-        let page = self.read_journal(execution, execution.generation, 0, most, max_bytes).await?;
+        // Boxed, because a first claim reads none.
+        let page = Box::pin(self.read_journal(execution, execution.generation, 0, most, max_bytes)).await?;
         if first && page.entries.is_empty() {
             return Ok(None);
         }
@@ -530,7 +531,9 @@ impl Transactor {
             return;
         }
         let verb = KeepLateReports { caller, id, fence, entries };
-        if let Err(error) = self.transact(id.partition(), self.fresh_command(), &verb).await
+        // Boxed, because it is rare, and would make the future of every ending three times as large.
+        let keeping = Box::pin(self.transact(id.partition(), self.fresh_command(), &verb));
+        if let Err(error) = keeping.await
             && let Some(suppressed) = self.may_log("a late report was not kept")
         {
             tracing::warn!(execution = %id, %error, suppressed, "what a late holder reported was not kept");

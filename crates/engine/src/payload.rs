@@ -32,7 +32,7 @@ pub(crate) fn all_keys(id: &ExecutionId) -> [Key; 3] {
 
 /// The part of some content that the document keeps, and the blob beside it.
 pub(crate) fn divide(content: Option<Content>) -> (Payload, Option<Bytes>) {
-    content.map_or((Payload::default(), None), |content| Payload::divide(content.bytes, &content.content_type))
+    content.map_or((Payload::default(), None), |content| Payload::divide(content.bytes, content.content_type))
 }
 
 /// Writes the blob of new bytes, or removes the one of older bytes that the document kept outside.

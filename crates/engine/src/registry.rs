@@ -282,8 +282,8 @@ impl Registry {
             let key = execution.key();
             let change = leases.iter().find(|(leased, _)| *leased == key).map(|(_, ttl_ms)| *ttl_ms);
             let (Some(ttl_ms), Some(lease)) = (change, &execution.lease) else { continue };
+            let worker = self.transactor.named_keys().worker(&execution.namespace, &lease.instance_id);
             let mut counts = self.held();
-            let worker = Worker::key_of(&execution.namespace, &lease.instance_id);
             let Some(count) = counts.by_worker.get_mut(&worker) else { continue };
             if ttl_ms.is_some() {
                 count.began += 1;

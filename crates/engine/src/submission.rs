@@ -207,11 +207,11 @@ impl Submissions {
     /// Its id, which decides its partition: the caller's own id, or one beside its flow or parent, in the partition of
     /// its key, or in any.
     fn submission_id(&self, namespace: &str, args: &CreateExecutionArgs) -> Result<ExecutionId> {
-        let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
         if let Some(id) = args.execution_id {
             id.check(self.transactor.partitions())?;
             return Ok(id);
         }
+        let mint = self.transactor.rising(env::mint(self.transactor.env(), self.transactor.now()));
         if let Some(flow) = &args.flow_id {
             flow.check(self.transactor.partitions())?;
             return Ok(ExecutionId::for_flow(flow, &mint));

@@ -137,7 +137,7 @@ impl SystemDocuments {
 
     /// A lane, if it was configured or used.
     pub(crate) async fn lane(&self, namespace: &str, lane: &str) -> Result<Option<Lane>> {
-        self.system_document(&Lane::key_of(namespace, lane)).await
+        self.system_document(&self.transactor.named_keys().lane(namespace, lane)).await
     }
 
     /// Refuses the lane of the engine's own, and one that is not on the deployment's list, if it has one.
@@ -159,7 +159,7 @@ impl SystemDocuments {
     /// repeat of an earlier submission is answered all the same.
     pub(crate) async fn submission_terms(&self, namespace: &str, lane: &str) -> Result<SubmissionTerms> {
         self.check_lane(lane)?;
-        let keys = [&Lane::key_of(namespace, lane), &CreationWatch::key_of(namespace)];
+        let keys = [&self.transactor.named_keys().lane(namespace, lane), &CreationWatch::key_of(namespace)];
         let [lane, watch] = self.bodies(keys).await?;
         let announced = watch.is_some();
         let Some(lane) = lane.map(|lane| Lane::decode(&lane)).transpose()? else {

@@ -1,5 +1,7 @@
 //! The form that most verbs have: one execution, one transition, one commit.
 
+use std::sync::Arc;
+
 use ff_core::event::Effects;
 use ff_core::execution::Execution;
 use ff_core::idempotency::Identity;
@@ -12,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::caller::Caller;
 use crate::execution_data::close_waitpoints;
 use crate::transaction::{Command, Transactor, Tx};
-use crate::visibility::load_visible;
+use crate::visibility::share_visible;
 use crate::{env, journal, payload};
 
 /// The inputs of a transition from outside its document.
@@ -106,28 +108,29 @@ impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + S
 
 impl<T: Send, F: Fn(&mut Execution, &mut TransitionContext<'_>) -> Result<T> + Send + Sync> Change<'_, F> {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Result<T>> {
-        let mut execution = load_visible(tx, self.caller, self.id).await?;
-        let before = execution.clone();
+        let before = share_visible(tx, self.caller, self.id).await?;
+        let mut after = Arc::clone(&before);
+        let execution = Arc::make_mut(&mut after);
         let mut effects = Effects::default();
         let mut following = Vec::new();
         let mut context =
             TransitionContext { now: tx.now, random: tx.random(), effects: &mut effects, entries: &mut following };
-        let outcome = (self.act)(&mut execution, &mut context)?;
-        if execution == before {
+        let outcome = (self.act)(execution, &mut context)?;
+        if *execution == *before {
             return Ok(Ok(outcome));
         }
         if let Some(fence) = self.holder {
-            if !execution.is_terminal()
+            if !after.is_terminal()
                 && let Some(stopped) = stop_instead(tx, &before, fence, &self.entries).await?
             {
                 return Ok(Err(stopped));
             }
-            tx.require_holder(&execution.key(), fence);
+            tx.require_holder(&after.key(), fence);
             let entries: Vec<StepEntry> = self.entries.entries.iter().cloned().chain(following).collect();
             let new = NewEntries { first_number: self.entries.first_number, entries: &entries };
             journal::append(tx, &before, fence, &new).await?;
         }
-        save_changed(tx, &before, &execution, effects).await?;
+        save_changed(tx, &before, after, effects).await?;
         Ok(Ok(outcome))
     }
 }
@@ -157,13 +160,13 @@ pub(crate) async fn stop_instead(
 pub(crate) async fn save_changed(
     tx: &mut Tx<'_>,
     before: &Execution,
-    execution: &Execution,
+    execution: Arc<Execution>,
     effects: Effects,
 ) -> Result<()> {
     if execution.suspension.is_none()
         && let Some(suspension) = &before.suspension
     {
-        close_waitpoints(tx, suspension, execution).await?;
+        close_waitpoints(tx, suspension, &execution).await?;
     }
     if execution.continuation != before.continuation {
         payload::write(tx, payload::Which::Continuation, &execution.id, None, before.continuation.as_deref());
@@ -171,6 +174,6 @@ pub(crate) async fn save_changed(
     if execution.is_terminal() {
         tx.relief();
     }
-    tx.save_execution(execution, effects);
+    tx.save_shared(execution, effects);
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Whether an execution exists for a caller.
 
+use std::sync::Arc;
+
 use ff_core::execution::Execution;
 use ff_core::{Code, Document, Error, ExecutionId, Result};
 
@@ -48,7 +50,12 @@ pub(crate) fn not_found(id: &ExecutionId) -> Error {
 
 /// Loads an execution that the caller is about to change, if it may.
 pub(crate) async fn load_visible(tx: &mut Tx<'_>, caller: &Caller, id: &ExecutionId) -> Result<Execution> {
-    let execution = tx.execution(id).await?;
+    Ok(Arc::unwrap_or_clone(share_visible(tx, caller, id).await?))
+}
+
+/// The same for commands of every task; see [`Tx::shared_execution`].
+pub(crate) async fn share_visible(tx: &mut Tx<'_>, caller: &Caller, id: &ExecutionId) -> Result<Arc<Execution>> {
+    let execution = tx.shared_execution(id).await?;
     check_reachable(caller, &execution)?;
     Ok(execution)
 }

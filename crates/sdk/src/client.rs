@@ -80,7 +80,9 @@ impl Client {
     where
         Engine: Serves<O>,
     {
-        self.call_repeatedly::<O>(args).await.1
+        let (key, mut call) = self.prepare::<O>(args);
+        self.repeat(&mut call, &key).await?;
+        Ok(call.into_parts().1.expect(ANSWERED))
     }
 
     /// Calls an operation for a caller that needs its arguments afterwards; they then contain the identity of the call.

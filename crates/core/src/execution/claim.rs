@@ -411,6 +411,8 @@ impl Execution {
     /// Keeps the last endings, the newest last.
     pub(crate) fn remember(&mut self, ending: LeaseEnding) {
         self.endings.retain(|kept| kept.lease_id != ending.lease_id);
+        // Most executions have one lease.
+        self.endings.reserve_exact(1);
         self.endings.push(ending);
         let surplus = self.endings.len().saturating_sub(limits::LEASE_ENDINGS_KEPT);
         self.endings.drain(..surplus);
@@ -424,7 +426,7 @@ impl Execution {
             event.worker_id = lease.worker_id.clone();
             event.detail = lease.end.as_str().to_owned();
         }
-        effects.events.push(event);
+        effects.tell(event);
     }
 
     /// A repeated claim is answered with this lease: its holder begins to work, so that the call that took the lease may no

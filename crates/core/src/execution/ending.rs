@@ -380,7 +380,7 @@ impl Execution {
                 (None, Some(failure)) => failure.reason.clone(),
                 (None, None) => String::new(),
             };
-            effects.events.push(event);
+            effects.tell(event);
         }
     }
 

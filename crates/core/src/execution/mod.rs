@@ -321,7 +321,7 @@ impl Execution {
 
     /// The key of an execution by its id.
     pub fn key_of(id: &ExecutionId) -> Key {
-        Key::new(kind::EXECUTION, &[id.uuid.as_bytes()])
+        Key::of_uuid(kind::EXECUTION, &id.uuid)
     }
 
     /// The amounts that each of its claims holds in its budgets; none without budgets.
@@ -406,7 +406,7 @@ impl Execution {
         let mut event = self.event(EventType::SignalAccepted);
         event.signal_id = Some(signal);
         event.detail = name.to_owned();
-        effects.events.push(event);
+        effects.tell(event);
     }
 
     /// The event of its creation.

@@ -184,7 +184,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn operation(&self, name: &'static str, code: Option<Code>, _us: i64) {
+    pub(crate) fn operation(&self, name: &'static str, code: Option<Code>) {
         let outcome = code.map_or("ok", Code::as_str);
         *self.operations.lock().expect("no holder of this lock panics").entry((name, outcome)).or_default() += 1;
     }

@@ -17,7 +17,7 @@ impl Services {
     /// Leaves a claim as many tasks as its worker may run beside those it holds. A server that is alone counts them once
     /// and then goes by its own commits, so that a worker that waits for work costs the store nothing.
     pub(super) async fn within_capacity(&self, mut ask: Ask) -> Result<Ask> {
-        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(&ask.criteria.namespace, &ask.instance_id);
         let (asked, now) = (count_of(ask.lease_ids.len()), self.transactor.env().now_ms());
         if self.shared.servers.is_alone() && self.shared.registry.had_room(&key, asked, now) {
             return Ok(ask);
@@ -45,7 +45,7 @@ impl Services {
     /// Refuses an exchange that ends nothing when its worker was full and still is. Only then is anything counted: a
     /// worker that waits for work costs the store nothing.
     pub(super) async fn check_room(&self, ask: &Ask) -> Result<()> {
-        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(&ask.criteria.namespace, &ask.instance_id);
         if !self.shared.registry.was_full(&key) {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Services {
         if taken == 0 || ask.grant_ttl_ms.is_some() {
             return Ok(Surplus::None);
         }
-        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(&ask.criteria.namespace, &ask.instance_id);
         let now = self.transactor.env().now_ms();
         if self.shared.registry.has_room(&key, count_of(taken), count_of(ask.lease_ids.len()), now) {
             return Ok(Surplus::None);
@@ -76,7 +76,7 @@ impl Services {
 
     /// Gives back what a claim has taken beyond the capacity of its worker. Refuses the claim if nothing is left.
     pub(super) async fn keep_within_capacity(&self, ask: &Ask, mut taken: Vec<Taken>) -> Result<Vec<Taken>> {
-        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(&ask.criteria.namespace, &ask.instance_id);
         // The leases were counted before the claim began to wait.
         if taken.is_empty() || !self.shared.registry.may_be_nearly_full(&key, count_of(ask.lease_ids.len())) {
             return Ok(taken);
@@ -97,7 +97,7 @@ impl Services {
             return Ok(None);
         }
         let namespace = &ask.criteria.namespace;
-        let key = Worker::key_of(namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(namespace, &ask.instance_id);
         let begun = self.shared.registry.begin_count(&key, self.transactor.env().now_ms());
         let worker = self.shared.system.system_document::<Worker>(&key).await?;
         let Some(worker) = worker.filter(|worker| worker.capacity < limits::WORKER_CAPACITY_MAX) else {

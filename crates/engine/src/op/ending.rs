@@ -32,46 +32,59 @@ use crate::services::Services;
 use crate::transaction::{Command, Tx};
 use crate::transition::stop_instead;
 use crate::view::some_instant;
-use crate::visibility::load_visible;
+use crate::visibility::{load_visible, share_visible};
 use crate::{env, journal, logs, mailbox, payload};
 
 impl Handle<Complete> for Services {
     async fn handle(&self, caller: &Caller, args: CompleteArgs) -> Result<CompleteOutcome> {
         self.transactor.check_id(&args.execution_id)?;
-        let size = args.result()?.map_or(0, |result| result.bytes.len());
+        let result = args.result()?;
+        let size = result.as_ref().map_or(0, |result| result.bytes.len());
         bytes("result", size, self.transactor.limits().result_max_bytes)?;
         let partition = args.execution_id.partition();
-        let verb = Request::<Complete> { caller, args: &args };
+        let (result, blob) = payload::divide(result);
+        let verb = CompleteExecution { caller, args: &args, result, blob };
         let completed = self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await;
         self.transactor.keep_late_reports(caller, &args.execution_id, &args.fence, &args.entries, &completed).await;
         completed
     }
 }
 
-impl Command for Request<'_, Complete> {
+/// A completion with the bytes of its result divided into what the document keeps and what goes beside it.
+struct CompleteExecution<'a> {
+    caller: &'a Caller,
+    args: &'a CompleteArgs,
+    result: Payload,
+    blob: Option<Bytes>,
+}
+
+impl Command for CompleteExecution<'_> {
     type Outcome = CompleteOutcome;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<CompleteOutcome> {
-        let mut execution = load_visible(tx, self.caller, &self.args.execution_id).await?;
+        let before = share_visible(tx, self.caller, &self.args.execution_id).await?;
         let fence = &self.args.fence;
-        let is_repeat = matches!(execution.check_holder(fence, LeaseEnd::Completed), Ok(Some(_)));
-        let was_terminal = execution.is_terminal();
-        let (before, continuation) = (execution.result.clone(), execution.continuation.clone());
-        let (result, blob) = payload::divide(self.args.result()?);
+        let is_repeat = matches!(before.check_holder(fence, LeaseEnd::Completed), Ok(Some(_)));
         let mut effects = Effects::default();
-        execution.complete(fence, result, tx.now, &mut effects)?;
+        let mut after = Arc::clone(&before);
+        let execution = Arc::make_mut(&mut after);
+        execution.complete(fence, self.result.clone(), tx.now, &mut effects)?;
         let outcome = CompleteOutcome { public_state: PublicState::Completed, completed_at: execution.ended_by(fence) };
-        if !was_terminal && !is_repeat {
+        if !before.is_terminal() && !is_repeat {
             if let Some(run) = &self.args.run {
                 execution.note_run(run);
             }
-            tell_downstreams(tx, &mut execution);
-            tx.require_holder(&execution.key(), fence);
-            journal::append(tx, &execution, fence, &self.args.new_entries()?).await?;
-            payload::write(tx, payload::Which::Result, &execution.id, blob, before.as_ref());
-            payload::write(tx, payload::Which::Continuation, &execution.id, None, continuation.as_deref());
+            tell_downstreams(tx, execution);
+            tx.require_holder(&after.key(), fence);
+            let entries = self.args.new_entries()?;
+            if !entries.is_empty() {
+                // Boxed, because most ends bring none.
+                Box::pin(journal::append(tx, &after, fence, &entries)).await?;
+            }
+            payload::write(tx, payload::Which::Result, &after.id, self.blob.clone(), before.result.as_ref());
+            payload::write(tx, payload::Which::Continuation, &after.id, None, before.continuation.as_deref());
             tx.relief();
-            tx.save_shared(Arc::new(execution), effects);
+            tx.save_shared(after, effects);
         }
         Ok(outcome)
     }

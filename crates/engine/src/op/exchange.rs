@@ -171,10 +171,8 @@ impl Services {
         ask: &Arc<Ask>,
         ends_nothing: bool,
     ) -> ExchangedClaim {
-        let started = self.transactor.env().now_us();
         let held = self.try_claim_in_exchange(caller, asked, ask, ends_nothing).await;
-        let code = held.as_ref().err().map(|error| error.code);
-        self.transactor.metrics().operation(Claim::NAME, code, self.transactor.env().now_us() - started);
+        self.transactor.metrics().operation(Claim::NAME, held.as_ref().err().map(|error| error.code));
         held.unwrap_or_else(ExchangedClaim::from)
     }
 

@@ -293,6 +293,9 @@ impl Services {
             }
             None => None,
         };
+        let resume_signals = self.resume_signals(execution).await?;
+        let next_frame_sequence = self.next_frame_sequence(execution, found).await?;
+        let journal = self.transactor.claimed_journal(execution, found).await?;
         let lease = execution.lease.as_ref();
         Ok(Task {
             execution_id: execution.id,
@@ -313,11 +316,11 @@ impl Services {
             deadline_at: some_instant(execution.deadline_at),
             retry_count: execution.retries,
             resumed_by: execution.resume_cause().filter(|_| claimed.kind == ClaimKind::Resumed),
-            resume_signals: self.resume_signals(execution).await?,
+            resume_signals,
             continuation,
-            next_frame_sequence: self.next_frame_sequence(execution, found).await?,
+            next_frame_sequence,
             generation: execution.generation,
-            journal: self.transactor.claimed_journal(execution, found).await?,
+            journal,
             fallback_tier: execution.policy.fallback_tier(execution.retries).cloned(),
             flow_id: execution.flow,
             node: some_text(&execution.node),

@@ -81,17 +81,15 @@ impl Services {
         Box::pin(self.count(O::NAME, self.perform::<O>(caller, args)))
     }
 
-    /// Counts an operation, by its outcome and its duration. It is no `async fn`, because that would hold the work
+    /// Counts an operation by its outcome. It is no `async fn`, because that would hold the work
     /// twice: as its argument and as the awaited future.
     fn count<T>(
         &self,
         operation: &'static str,
         work: impl Future<Output = Result<T>>,
     ) -> impl Future<Output = Result<T>> {
-        let started = self.transactor.env().now_us();
         work.map(move |outcome| {
-            let took_us = self.transactor.env().now_us() - started;
-            self.transactor.metrics().operation(operation, outcome.as_ref().err().map(|error| error.code), took_us);
+            self.transactor.metrics().operation(operation, outcome.as_ref().err().map(|error| error.code));
             outcome
         })
     }

@@ -20,6 +20,7 @@ use ff_core::{Document, Error, LeaseId, Partition, Result, SlotId};
 use ff_store::{Answer, Query};
 
 use super::Scheduler;
+use super::early::Early;
 use super::estimates::estimate_refusal;
 use super::ready::Candidate;
 use crate::env;
@@ -237,23 +238,23 @@ impl Scheduler {
 
     /// Asks every gate of an execution: its budgets as they were read, and its quota, which records the claim and may have
     /// been asked already.
-    pub(crate) async fn admit(
+    pub(super) async fn admit(
         &self,
         execution: &Arc<Execution>,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
-        early: Option<Admission>,
+        early: Option<Box<Early>>,
     ) -> Admission {
         if !execution.budgets.is_empty() {
             let refused = self.ask_budgets(execution, &budgets.lock().expect("no holder of this lock panics")).err();
             self.memory.roomy.read(execution, refused.is_none(), self.transactor.env().now_ms());
             if let Some(refused) = refused {
-                self.give_early_back(execution, early);
+                self.give_early_back(execution, early.map(|early| early.admission));
                 return refused;
             }
         }
         if let Some(early) = early {
-            return early;
+            return early.admission;
         }
         let estimates = execution.estimate().is_some();
         if execution.quota.is_none() && execution.concurrency().is_empty() && !estimates {
@@ -266,7 +267,7 @@ impl Scheduler {
         if estimates {
             return Box::pin(self.admit_by_estimate(execution, lease_id, slot)).await;
         }
-        self.ask_quota_of(execution, lease_id, slot).await
+        Box::pin(self.ask_quota_of(execution, lease_id, slot)).await
     }
 
     fn ask_budgets(&self, execution: &Execution, read: &BudgetsRead) -> Result<(), Admission> {

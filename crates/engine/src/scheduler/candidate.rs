@@ -60,7 +60,7 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
-        early: Option<Early>,
+        early: Option<Box<Early>>,
     ) -> TryOutcome {
         let outcome = self.try_candidate(ask, candidate, lease_id, budgets, early).await;
         let outcome = outcome.unwrap_or_else(TryOutcome::Failed);
@@ -90,14 +90,13 @@ impl Scheduler {
         candidate: &Candidate,
         lease_id: LeaseId,
         budgets: &Mutex<BudgetsRead>,
-        early: Option<Early>,
+        early: Option<Box<Early>>,
     ) -> Result<TryOutcome> {
         let execution = &candidate.execution;
         // A slot is taken no earlier than this instant of the process's clock, and becomes an orphan a fixed time
         // later. The execution's partition is given a duration, because an instant of the quota's clock would mean
         // another moment by its own clock.
         let asked_at = early.as_ref().map_or_else(|| self.transactor.env().now_ms(), |early| early.asked_at);
-        let early = early.map(|early| early.admission);
         let admission = self.admit(execution, lease_id, budgets, early).await;
         self.memory.gate_looks.forget(&execution.key());
         let slot = match admission {
@@ -115,7 +114,7 @@ impl Scheduler {
             // The first try is the usual one. After that, the claim waits for its turn at the flow.
             let _turn = match &execution.flow {
                 Some(flow) if attempt > 0 => {
-                    Some(self.transactor.locks().take(flow.partition(), Flow::key_of(flow)).await)
+                    Some(Box::pin(self.transactor.locks().take(flow.partition(), Flow::key_of(flow))).await)
                 }
                 _ => None,
             };
@@ -195,7 +194,7 @@ impl Scheduler {
         };
         let outcome = self.transactor.send_all_timed(partition, vec![prepared]).await?.into_iter().next();
         if let Some(Err(NotApplied { conflict, in_doubt })) = outcome {
-            if in_doubt && let Some(taken) = self.taken_before(claim).await? {
+            if in_doubt && let Some(taken) = Box::pin(self.taken_before(claim)).await? {
                 return Ok(Ok(taken));
             }
             if let Some((key, _)) = claim.flow.as_ref().filter(|_| claim.meets_flow(&conflict)) {
@@ -331,8 +330,8 @@ impl Command for TakeCandidate<'_> {
     type Outcome = Taken;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Taken> {
-        let mut execution = Execution::clone(&self.candidate.execution);
-        tx.know(&execution, self.candidate.version, self.candidate.fence);
+        let worker_id = self.scheduler.worker_id(self.ask).await?;
+        tx.know(&*self.candidate.execution, self.candidate.version, self.candidate.fence);
         if let Some((key, version)) = &self.flow {
             tx.require_version(key, *version);
         }
@@ -345,13 +344,14 @@ impl Command for TakeCandidate<'_> {
             tx.require_not_after(looked_at);
         }
         let mut effects = Effects::default();
-        let worker_id = self.scheduler.worker_id(self.ask).await?;
+        let mut taken = Arc::clone(&self.candidate.execution);
+        let execution = Arc::make_mut(&mut taken);
         if let Some(grant_ttl_ms) = self.ask.grant_ttl_ms {
             let grant = execution.grant(self.lease_id, worker_id, grant_ttl_ms, tx.now)?;
             if let Some(granted) = execution.grant.as_mut() {
                 granted.slot = self.slot;
             }
-            tx.save_execution(&execution, effects);
+            tx.save_shared(taken, effects);
             return Ok(Taken::Grant(grant));
         }
         let claim = Claim {
@@ -363,9 +363,8 @@ impl Command for TakeCandidate<'_> {
             build_id: self.ask.criteria.skills.capabilities.build().unwrap_or_default().to_owned(),
         };
         let claimed = execution.claim(&claim, tx.now, &mut effects)?;
-        let execution = Arc::new(execution);
-        tx.save_shared(execution.clone(), effects);
+        tx.save_shared(Arc::clone(&taken), effects);
         let lease_until = tx.now + self.ask.ttl_ms;
-        Ok(Taken::Lease { execution, claimed, lease_until, found: false })
+        Ok(Taken::Lease { execution: taken, claimed, lease_until, found: false })
     }
 }

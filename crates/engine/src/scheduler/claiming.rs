@@ -358,7 +358,9 @@ impl Claiming {
     }
 
     async fn until_something_moves(&mut self, ms: i64) -> Moved {
-        let mut time = self.scheduler.transactor.env().sleep(ms);
+        let env = self.scheduler.transactor.env();
+        // A timer is only made when there is something to wait for.
+        let mut time = None;
         let mut gone = pin!(self.ask.gone.heard());
         let mut woken = pin!(async {
             match &self.waiting {
@@ -368,14 +370,22 @@ impl Claiming {
         });
         let (tries, reads) = (&mut self.tries, &mut self.reads);
         poll_fn(|cx| {
-            if let Poll::Ready(Some(tried)) = tries.poll_next_unpin(cx) {
+            let mut tried = Vec::new();
+            // Tries whose commits shared a call end together.
+            while let Poll::Ready(Some(mut more)) = tries.poll_next_unpin(cx) {
+                more.append(&mut tried);
+                tried = more;
+            }
+            if !tried.is_empty() {
                 return Poll::Ready(Moved::Tried(tried));
             }
             if let Poll::Ready(Some(done)) = reads.poll_next_unpin(cx) {
                 return Poll::Ready(Moved::Read(done));
             }
-            let other = woken.as_mut().poll(cx).is_ready() || gone.as_mut().poll(cx).is_ready();
-            if other || time.as_mut().poll(cx).is_ready() { Poll::Ready(Moved::Other) } else { Poll::Pending }
+            if woken.as_mut().poll(cx).is_ready() || gone.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Moved::Other);
+            }
+            time.get_or_insert_with(|| env.sleep(ms)).as_mut().poll(cx).map(|()| Moved::Other)
         })
         .await
     }

@@ -64,7 +64,7 @@ impl Roomy {
 impl Scheduler {
     /// Asks the quota of an execution at once if its budgets probably have room, and if nothing else is asked between
     /// them and the quota.
-    pub(super) async fn ask_early(&self, execution: &Execution, lease: LeaseId) -> Option<Early> {
+    pub(super) async fn ask_early(&self, execution: &Execution, lease: LeaseId) -> Option<Box<Early>> {
         let direct = execution.concurrency().is_empty() && execution.estimate().is_none();
         let asked_at = self.transactor.env().now_ms();
         if execution.quota.is_none() || !direct || !self.memory.roomy.have_room(execution, asked_at) {
@@ -72,7 +72,7 @@ impl Scheduler {
         }
         let slot = SlotId::mint(&env::mint(self.transactor.env(), self.transactor.now()));
         let admission = self.ask_quota_of(execution, lease, slot).await;
-        Some(Early { admission, asked_at })
+        Some(Box::new(Early { admission, asked_at }))
     }
 
     /// Gives back what a quota admitted, because a budget does not.

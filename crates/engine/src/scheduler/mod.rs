@@ -269,7 +269,7 @@ impl Scheduler {
         if let Some(known) = ask.worker_id.get() {
             return Ok(known);
         }
-        let key = Worker::key_of(&ask.criteria.namespace, &ask.instance_id);
+        let key = self.transactor.named_keys().worker(&ask.criteria.namespace, &ask.instance_id);
         let worker = self.memory.system.system_document::<Worker>(&key).await?;
         let name = worker.map_or_else(|| ask.instance_id.clone(), |worker| worker.worker_id);
         Ok(ask.worker_id.get_or_init(|| name))

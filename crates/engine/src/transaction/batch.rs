@@ -11,17 +11,19 @@ use ff_core::planted::{Bug, planted};
 use ff_core::{CommandId, Edge, Entry, Key, Partition};
 use ff_store::{Batch, EntryChange, Guard, Hint, LeaseChange, Put};
 
-use super::{Released, Staged, Tx, is_timed};
+use super::documents::{Staged, Touched};
+use super::{Released, Tx, is_timed};
 use crate::cache::AdmissionCache;
 use crate::hint::{Item, Message};
 
 impl Tx<'_> {
     /// Puts the batch together: guards, puts and deletes, index differences, leases, hints.
     pub(super) fn into_batch(mut self) -> Prepared {
-        self.guard_versions();
+        let documents = std::mem::take(&mut self.documents).into_sorted();
+        self.guard_versions(&documents);
         let mut consequences = Consequences::default();
-        for (key, staged) in std::mem::take(&mut self.staged) {
-            self.add_document(key, staged, &mut consequences);
+        for document in documents {
+            self.add_document(document, &mut consequences);
         }
         let due = consequences.due.into_iter().chain(self.lease_ends()).min();
         let items = self.add_hint();
@@ -45,35 +47,37 @@ impl Tx<'_> {
     /// Guards the versions of the documents that the batch writes, and of those that it relies on. These guards come
     /// before all others: when an applied batch is sent again, it must meet its own command id there, before a guard
     /// that later changes have broken.
-    fn guard_versions(&mut self) {
-        let guarded = self.known.iter().filter(|(key, known)| known.pinned || self.staged.contains_key(*key));
-        let mut guards: Vec<Guard> = guarded
-            .map(|(key, known)| match known.version {
+    fn guard_versions(&mut self, documents: &[Touched]) {
+        let mut guards = Vec::with_capacity(documents.len() + self.batch.guards.len());
+        for Touched { key, known, staged } in documents {
+            let Some(known) = known.as_ref().filter(|known| known.pinned || staged.is_some()) else { continue };
+            guards.push(match known.version {
                 Some(version) => Guard::Version(key.clone(), version),
                 None => Guard::Absent(key.clone()),
-            })
-            .collect();
+            });
+        }
         guards.append(&mut self.batch.guards);
         self.batch.guards = guards;
     }
 
     /// Adds a document that is saved or deleted, with the change of its index entries and of its lease.
-    fn add_document(&mut self, key: Key, staged: Staged, consequences: &mut Consequences) {
-        let before = self.known.remove(&key).map_or_else(Vec::new, |known| known.entries);
+    fn add_document(&mut self, Touched { key, known, staged }: Touched, consequences: &mut Consequences) {
+        let Some(staged) = staged else { return };
+        let before = known.map_or_else(Vec::new, |known| known.entries);
         let deleted = matches!(staged, Staged::Delete);
-        let (body, after, lease) = match staged {
+        let (put, after, lease) = match staged {
             Staged::Put { body, fence, lease, entries, expires_at } => {
-                self.batch.puts.push(Put { key: key.clone(), body: body.clone(), fence, expires_at });
-                (Some(body), entries, lease)
+                (Some(Put { key: key.clone(), body, fence, expires_at }), entries, lease)
             }
-            Staged::Delete => {
-                self.batch.deletes.push(key.clone());
-                // The lease is deleted with the document; only its entry is left to remove.
-                (None, Vec::new(), None)
-            }
+            // The lease is deleted with the document; only its entry is left to remove.
+            Staged::Delete => (None, Vec::new(), None),
         };
         if AdmissionCache::keeps(&key) {
-            consequences.admission.push((key.clone(), body));
+            consequences.admission.push((key.clone(), put.as_ref().map(|put| Bytes::copy_from_slice(&put.body))));
+        }
+        match put {
+            Some(put) => push_one(&mut self.batch.puts, put),
+            None => self.batch.deletes.push(key.clone()),
         }
         self.add_entries(&key, (before, after), deleted, consequences);
         if let Some(ttl_ms) = lease {
@@ -93,14 +97,12 @@ impl Tx<'_> {
         deleted: bool,
         consequences: &mut Consequences,
     ) {
-        let lease = Due::Lease.member(key);
-        let is_lease = |entry: &Entry| entry.member == lease && entry.index == index::due();
+        let lease = Due::Lease.entry(key, 0);
+        let is_lease = |entry: &Entry| entry.member == lease.member && entry.index == lease.index;
         let (set, removed) = index::difference(before, after);
+        self.batch.entries.reserve_exact(set.len() + removed.len());
         for entry in set.into_iter().filter(|entry| !is_lease(entry)) {
-            if entry.index == index::due() {
-                consequences.due = earlier(consequences.due, entry.score);
-            }
-            self.note_entry(key, &entry, &mut consequences.marked);
+            self.note_entry(key, &entry, consequences);
             let Entry { index, member, score } = entry;
             self.batch.entries.push(EntryChange::Set { index, member, score });
         }
@@ -114,12 +116,18 @@ impl Tx<'_> {
     fn add_lease(&mut self, key: &Key, ttl_ms: Option<i64>) {
         if let Some(ttl_ms) = ttl_ms
             && is_timed(key)
-            && self.transactor.announce_due(self.partition, self.now + ttl_ms)
         {
-            self.items.push(Item::Due(self.now + ttl_ms));
+            self.announce_due(self.now + ttl_ms);
         }
         let member = Due::Lease.member(key);
-        self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
+        push_one(&mut self.batch.leases, LeaseChange { key: key.clone(), ttl_ms, index: index::due(), member });
+    }
+
+    /// Notes that something will be due at this instant, and hints so if other engines must be told.
+    pub(super) fn announce_due(&mut self, at: i64) {
+        if self.transactor.due().announce(self.partition, at, self.now) {
+            self.items.push(Item::Due(at));
+        }
     }
 
     /// The instants at which leases of the batch end, as far as this try knows the store's time.
@@ -132,26 +140,33 @@ impl Tx<'_> {
     fn add_hint(&mut self) -> Vec<Item> {
         let message = Message { origin: self.transactor.origin(), items: std::mem::take(&mut self.items) };
         if !message.items.is_empty() {
-            self.batch.hints.push(Hint { partition: self.partition, payload: message.encode() });
+            push_one(&mut self.batch.hints, Hint { partition: self.partition, payload: self.encoded.record(&message) });
         }
         message.items
     }
 
-    /// Adds a hint for an entry that a task or a claim may wait for.
-    fn note_entry(&mut self, key: &Key, entry: &Entry, marked: &mut Vec<Key>) {
+    /// Notes an entry that a task or a claim may wait for.
+    fn note_entry(&mut self, key: &Key, entry: &Entry, consequences: &mut Consequences) {
         if entry.index.as_bytes().first() == Some(&index::QUEUE_PREFIX) {
             self.items.push(Item::Ready(entry.index.clone(), entry.score));
         } else if entry.index == index::due() {
-            if self.transactor.announce_due(self.partition, entry.score) {
-                self.items.push(Item::Due(entry.score));
-            }
+            consequences.due = Some(consequences.due.map_or(entry.score, |due| due.min(entry.score)));
+            self.announce_due(entry.score);
         } else if entry.index == index::marks() {
             if !self.transactor.options().services {
                 self.items.push(Item::Mark(key.clone()));
             }
-            marked.push(key.clone());
+            consequences.marked.push(key.clone());
         }
     }
+}
+
+/// Adds to a list that seldom has more than one item: `push` alone makes room for four, and a commit has many such lists.
+pub(super) fn push_one<T>(list: &mut Vec<T>, item: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(item);
 }
 
 /// The consequences of a batch that follow from its documents.
@@ -190,9 +205,4 @@ impl Prepared {
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.batch.operations(), self.batch.bytes())
     }
-}
-
-/// The earlier of a known instant and another.
-fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
-    Some(known.map_or(at, |known| known.min(at)))
 }

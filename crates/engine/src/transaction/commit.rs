@@ -34,52 +34,61 @@ pub(crate) struct NotApplied {
     pub(crate) in_doubt: bool,
 }
 
-/// The tries of one command.
-struct Tries {
-    number: u32,
+/// The tries of one command. The one that runs is kept here, because a future that hands it on would hold it twice.
+struct Tries<'t> {
+    transactor: &'t Transactor,
+    partition: Partition,
     command: CommandId,
+    number: u32,
     use_cache: bool,
     lease_was_over: bool,
+    tx: Option<Tx<'t>>,
 }
 
-impl Tries {
-    fn new(command: CommandId) -> Self {
-        Self { number: 0, command, use_cache: true, lease_was_over: false }
+/// Why there is a transaction to commit.
+const BEGUN: &str = "a try is begun before it is judged, and judged once";
+
+impl<'t> Tries<'t> {
+    fn new(transactor: &'t Transactor, partition: Partition, command: CommandId) -> Self {
+        Self { transactor, partition, command, number: 0, use_cache: true, lease_was_over: false, tx: None }
     }
 
     /// Begins another try.
-    fn begin<'t>(&mut self, transactor: &'t Transactor, partition: Partition) -> Tx<'t> {
+    fn begin(&mut self) -> &mut Tx<'t> {
         // A version names one content. An earlier try may have been applied without this engine knowing it, and
         // overwritten or forgotten since. This try writes another content, so it needs another version.
         if self.number > 0 {
-            self.command = transactor.fresh_command();
+            self.command = self.transactor.fresh_command();
         }
-        let mut tx = Tx::new(transactor, partition, self.command, self.use_cache);
+        let tx = self.tx.insert(Tx::new(self.transactor, self.partition, self.command, self.use_cache));
         tx.repeat = self.number > 0;
         self.number += 1;
         tx
     }
 
     /// Commits the batch of a try. Returns whether the answer of the try is final; otherwise the command runs again.
-    async fn stands(&mut self, tx: Tx<'_>, refusal: Option<&Error>) -> Result<bool> {
-        let (transactor, partition, attempt) = (tx.transactor, tx.partition, self.number - 1);
+    async fn stands(&mut self, refusal: Option<&Error>) -> Result<bool> {
+        let (transactor, attempt) = (self.transactor, self.number - 1);
+        let tx = self.tx.as_ref().expect(BEGUN);
+        let empty = tx.is_empty();
         // A decision from a cached copy that no commit confirms is made again from the store.
-        if tx.used_cache && (refusal.is_some() || tx.is_empty()) {
+        if tx.used_cache && (refusal.is_some() || empty) {
             self.use_cache = false;
             return Ok(false);
         }
         // So is a decision from documents that were read at different moments: a journal may have gone on under another
         // lease in between.
         let doubtful = |error: &Error| matches!(error.code, Code::Internal | Code::JournalConflict);
-        if refusal.is_some_and(doubtful) && transactor.is_torn(&tx).await? {
+        if refusal.is_some_and(doubtful) && transactor.is_torn(tx).await? {
             transactor.back_off(attempt).await;
             return Ok(false);
         }
-        if refusal.is_some() || tx.is_empty() {
-            transactor.confirm_decision(partition, refusal).await?;
+        if refusal.is_some() || empty {
+            transactor.confirm_decision(self.partition, refusal).await?;
             return Ok(true);
         }
-        let Some(conflict) = transactor.send(tx.into_batch()).await? else { return Ok(true) };
+        let sending = transactor.send_all(self.partition, vec![self.tx.take().expect(BEGUN).into_batch()]);
+        let Some(conflict) = sending.await?.into_iter().next().flatten() else { return Ok(true) };
         if matches!(conflict.why, ConflictReason::LeaseOver(_)) {
             // The lease ran out, or this very command ended it and its reply was lost. The next try reads the document,
             // which tells.
@@ -97,6 +106,13 @@ impl Tries {
     }
 }
 
+/// When a question went to the store and when its answer came, by the process's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RoundTrip {
+    pub(super) asked_us: i64,
+    pub(super) answered_us: i64,
+}
+
 impl Transactor {
     /// Runs a command until it commits, is refused, or has met too many conflicts.
     ///
@@ -108,11 +124,10 @@ impl Transactor {
         verb: &C,
     ) -> Result<C::Outcome> {
         self.learn_clock(partition).await?;
-        let mut tries = Tries::new(command);
+        let mut tries = Tries::new(self, partition, command);
         while tries.number < ATTEMPTS_MAX {
-            let mut tx = tries.begin(self, partition);
-            let outcome = verb.run(&mut tx).await;
-            if tries.stands(tx, outcome.as_ref().err()).await? {
+            let outcome = verb.run(tries.begin()).await;
+            if tries.stands(outcome.as_ref().err()).await? {
                 return outcome;
             }
         }
@@ -134,11 +149,11 @@ impl Transactor {
     /// Whether documents changed while a command read them one after the other. They may then contradict each other
     /// although each is sound. The guards of a commit would find that, but a refusal has no commit.
     async fn is_torn(&self, tx: &Tx<'_>) -> Result<bool> {
-        let keys = tx.known.keys().cloned().collect();
+        let keys = tx.documents.all_known().map(|(key, _)| key.clone()).collect();
         let answers = self.read(tx.partition, vec![Query::Documents(keys)]).await?;
         let found = answers.into_only(Answer::into_documents).map_err(Error::from)?;
         let mut versions = found.into_iter().map(|stored| stored.map(|stored| stored.version));
-        Ok(tx.known.values().any(|known| versions.next().flatten() != known.version))
+        Ok(tx.documents.all_known().any(|(_, known)| versions.next().flatten() != known.version))
     }
 
     /// Holds back an answer that was decided by reading ("done before", or a refusal) until the commits that it speaks
@@ -183,29 +198,34 @@ impl Transactor {
         partition: Partition,
         mut prepared: Vec<Prepared>,
     ) -> Result<Vec<std::result::Result<i64, NotApplied>>> {
-        let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
+        let batches = batches_of(&mut prepared);
+        let mut asked_us = self.env().now_us();
         // The instant of the first try: a batch whose reply was lost was applied no earlier.
-        let first_sent_at = self.now_in(partition);
-        let give_up_at = self.env().now_ms() + RESEND_MAX_MS;
+        let first_sent_at = self.now_in_at(partition, asked_us);
+        let give_up_us = asked_us + RESEND_MAX_MS * 1_000;
         let mut sent_before = false;
         for resend in 0..=RESENDS_MAX {
-            let started = self.env().now_us();
             let committing = self.commit_batches(partition, Arc::clone(&batches));
             let committed = match sent_before {
                 // The outcome of an earlier try is unknown anyway, so a further one is not waited for beyond the limit.
                 true => {
-                    let left = (give_up_at - self.env().now_ms()).max(1);
+                    asked_us = self.env().now_us();
+                    let left_ms = ((give_up_us - asked_us) / 1_000).max(1);
                     let late = || Err(StoreError::Unknown("the store does not answer".into()));
-                    env::within(self.env_handle(), left, committing).await.unwrap_or_else(late)
+                    env::within(self.env_handle(), left_ms, committing).await.unwrap_or_else(late)
                 }
                 false => committing.await,
             };
-            let resend = if self.env().now_ms() < give_up_at { resend } else { RESENDS_MAX };
+            let trip = RoundTrip { asked_us, answered_us: self.env().now_us() };
+            let resend = if trip.answered_us < give_up_us { resend } else { RESENDS_MAX };
             match committed {
                 Ok(outcomes) => {
-                    self.metrics().commit(self.env().now_us() - started);
-                    let earlier_try = sent_before.then_some(first_sent_at);
-                    return Ok(self.settle_all(prepared, outcomes, started, earlier_try).await);
+                    self.metrics().commit(trip.answered_us - trip.asked_us);
+                    return Ok(match sent_before {
+                        false => self.settle_all(partition, prepared, outcomes, trip),
+                        // Boxed, because it is rare, and would make the future of every commit five times as large.
+                        true => Box::pin(self.settle_doubtful(prepared, outcomes, trip, first_sent_at)).await,
+                    });
                 }
                 Err(error) if error.outcome_unknown() && resend < RESENDS_MAX => {
                     if let Some(suppressed) = self.may_log("a commit's reply was lost") {
@@ -231,47 +251,62 @@ impl Transactor {
         Err(Error::of(Code::Unavailable).retry_after(1_000))
     }
 
-    /// The outcomes of batches, of which an earlier try may have been applied, no earlier than at `earlier_try`.
-    async fn settle_all(
+    /// The outcomes of batches that were sent once.
+    fn settle_all(
+        &self,
+        partition: Partition,
+        prepared: Vec<Prepared>,
+        outcomes: Vec<Outcome>,
+        trip: RoundTrip,
+    ) -> Vec<std::result::Result<i64, NotApplied>> {
+        self.observe_outcomes(partition, &outcomes, trip);
+        prepared.into_iter().zip(outcomes).map(|(one, outcome)| self.settle_outcome(one, outcome, None)).collect()
+    }
+
+    /// The outcomes of batches of which an earlier try may have been applied, no earlier than at `first_sent_at`.
+    async fn settle_doubtful(
         &self,
         prepared: Vec<Prepared>,
         outcomes: Vec<Outcome>,
-        sent_us: i64,
-        earlier_try: Option<i64>,
+        trip: RoundTrip,
+        first_sent_at: i64,
     ) -> Vec<std::result::Result<i64, NotApplied>> {
         let mut settled = Vec::with_capacity(outcomes.len());
         for (one, outcome) in prepared.into_iter().zip(outcomes) {
-            let earlier_try = match earlier_try {
-                Some(first_sent_at) if is_own(&one, &outcome) => {
-                    Some(self.applied_unseen_at(&one, first_sent_at).await)
-                }
-                earlier_try => earlier_try,
+            self.observe_outcomes(one.partition, std::slice::from_ref(&outcome), trip);
+            let applied_at = match is_own(&one, &outcome) {
+                true => self.applied_unseen_at(&one, first_sent_at).await,
+                false => first_sent_at,
             };
-            settled.push(self.settle_outcome(one, outcome, sent_us, earlier_try));
+            settled.push(self.settle_outcome(one, outcome, Some(applied_at)));
         }
         settled
+    }
+
+    /// Takes the store's times out of the outcomes of a call.
+    fn observe_outcomes(&self, partition: Partition, outcomes: &[Outcome], trip: RoundTrip) {
+        for outcome in outcomes {
+            if let Outcome::Applied(applied) = outcome {
+                self.observe(partition, trip, applied.at);
+            }
+        }
     }
 
     /// Sends prepared batches of one partition in one call, once. For callers to which a conflict is an answer like any
     /// other, so it is not counted as one.
     pub(crate) async fn ask_all(&self, partition: Partition, mut prepared: Vec<Prepared>) -> Result<Vec<Outcome>> {
-        let batches: Arc<[Batch]> = prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect();
-        let started = self.env().now_us();
+        let batches = batches_of(&mut prepared);
+        let asked_us = self.env().now_us();
         let outcomes = self.store().commit(partition, batches).await?;
-        self.metrics().commit(self.env().now_us() - started);
+        let trip = RoundTrip { asked_us, answered_us: self.env().now_us() };
+        self.metrics().commit(trip.answered_us - trip.asked_us);
+        self.observe_outcomes(partition, &outcomes, trip);
         for (one, outcome) in prepared.into_iter().zip(&outcomes) {
             if let Outcome::Applied(applied) = outcome {
-                self.observe(partition, started, applied.at);
                 self.applied(one, applied.at);
             }
         }
         Ok(outcomes)
-    }
-
-    async fn send(&self, prepared: Prepared) -> Result<Option<Conflict>> {
-        let partition = prepared.partition;
-        let conflicts = self.send_all(partition, vec![prepared]).await?;
-        Ok(conflicts.into_iter().next().flatten())
     }
 
     /// The store's time of a batch that was applied without an answer. A lease that the batch began tells it exactly: a
@@ -294,13 +329,11 @@ impl Transactor {
         &self,
         one: Prepared,
         outcome: Outcome,
-        sent_us: i64,
         earlier_try: Option<i64>,
     ) -> std::result::Result<i64, NotApplied> {
         let own = is_own(&one, &outcome);
         match outcome {
             Outcome::Applied(applied) => {
-                self.observe(one.partition, sent_us, applied.at);
                 self.applied(one, applied.at);
                 Ok(applied.at)
             }
@@ -416,6 +449,11 @@ impl Transactor {
             refused => self.confirm(partition, refused).await.map(|outcome| (outcome, tx.into_batch())),
         }
     }
+}
+
+/// The batches of a call, which are shared with the store until the call has its answer.
+fn batches_of(prepared: &mut [Prepared]) -> Arc<[Batch]> {
+    prepared.iter_mut().map(|one| std::mem::take(&mut one.batch)).collect()
 }
 
 /// Whether a batch was refused because it met the document that it wrote itself: an earlier try of it was applied.

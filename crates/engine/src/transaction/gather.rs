@@ -1,8 +1,8 @@
 //! Gathers the commits of a call with several parts: commits of the same partition go to the store in one call. No
 //! commit is delayed for that: when no part can go on by itself, all commits that are ready are sent.
 
-use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::iter::Peekable;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
@@ -84,9 +84,17 @@ impl Gathering {
                 if let Poll::Ready(ended) = parts.as_mut().poll(cx) {
                     return Poll::Ready(ended);
                 }
-                let waiting = std::mem::take(&mut self.state().waiting);
-                for group in groups(waiting) {
-                    sent.push(Box::pin(send(store, group)));
+                let mut waiting = std::mem::take(&mut self.state().waiting);
+                // Commits of one partition keep their order.
+                waiting.sort_by_key(|one| one.partition);
+                let mut waiting = waiting.into_iter().peekable();
+                while let Some(first) = waiting.next() {
+                    sent.push(match waiting.peek() {
+                        Some(next) if next.partition == first.partition => {
+                            Box::pin(send(store, group(first, &mut waiting)))
+                        }
+                        _ => Box::pin(send_alone(store, first)),
+                    });
                 }
                 // An answer that has come back lets a part go on.
                 if matches!(sent.poll_next_unpin(cx), Poll::Ready(Some(()))) {
@@ -115,28 +123,21 @@ impl Drop for End<'_> {
     }
 }
 
-/// Groups commits into calls of the store: each of one partition, within the limits of a commit.
-fn groups(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
-    let mut groups: Vec<Vec<Waiting>> = Vec::new();
-    let mut open: BTreeMap<Partition, (usize, usize, usize)> = BTreeMap::new();
-    for one in waiting {
-        let (operations, bytes) = one.size();
-        let fits = open.get_mut(&one.partition).filter(|(_, in_group, of_bytes)| {
-            in_group + operations <= limits::COMMIT_OPERATIONS_MAX && of_bytes + bytes <= limits::COMMIT_MAX_BYTES
-        });
-        match fits {
-            Some((place, in_group, of_bytes)) => {
-                *in_group += operations;
-                *of_bytes += bytes;
-                groups[*place].push(one);
-            }
-            None => {
-                open.insert(one.partition, (groups.len(), operations, bytes));
-                groups.push(vec![one]);
-            }
-        }
+/// A commit together with those behind it in the same partition, as far as they fit into one commit of the store.
+fn group(first: Waiting, waiting: &mut Peekable<impl Iterator<Item = Waiting>>) -> Vec<Waiting> {
+    let (mut operations, mut bytes) = first.size();
+    let mut group = vec![first];
+    while let Some(one) = waiting.next_if(|one| {
+        let (more, more_bytes) = one.size();
+        operations += more;
+        bytes += more_bytes;
+        one.partition == group[0].partition
+            && operations <= limits::COMMIT_OPERATIONS_MAX
+            && bytes <= limits::COMMIT_MAX_BYTES
+    }) {
+        group.push(one);
     }
-    groups
+    group
 }
 
 /// Sends a group and passes each commit its own outcome. A refusal of the call as a whole may be due to one commit, so

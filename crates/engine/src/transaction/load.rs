@@ -7,9 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ff_core::execution::Execution;
 use ff_core::{Code, Error, Indexed, Key, Result};
-use ff_store::{Fence, Query, Scan, ScanPage, StoredDocument};
+use ff_store::{Query, Scan, ScanPage, StoredDocument};
 
-use super::{Known, Loaded, Staged, Tx};
+use super::documents::{Known, Staged};
+use super::{Loaded, Tx};
 
 /// The content under a key, before it is decoded.
 enum Found {
@@ -71,11 +72,7 @@ impl Tx<'_> {
 
     /// The content under these keys, in one round trip. This knows no types of documents, and is compiled once for all.
     async fn look_up_each(&mut self, keys: &[Key]) -> Result<Vec<Found>> {
-        let unknown: Vec<Key> = keys
-            .iter()
-            .filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key))
-            .cloned()
-            .collect();
+        let unknown: Vec<Key> = keys.iter().filter(|key| !self.documents.has(key)).cloned().collect();
         let mut fresh = BTreeMap::new();
         if !unknown.is_empty() {
             let mut answers = self.read(vec![Query::Documents(unknown.clone())]).await?;
@@ -100,7 +97,7 @@ impl Tx<'_> {
         let mut kept: BTreeMap<Key, StoredDocument> = BTreeMap::new();
         if self.use_cache {
             let now_ms = self.transactor.env().now_ms();
-            let unknown = keys.iter().filter(|key| !self.known.contains_key(*key) && !self.staged.contains_key(*key));
+            let unknown = keys.iter().filter(|key| !self.documents.has(key));
             kept.extend(unknown.filter_map(|key| Some((key.clone(), self.transactor.admission().get(key, now_ms)?))));
         }
         self.used_cache |= !kept.is_empty();
@@ -124,10 +121,10 @@ impl Tx<'_> {
 
     /// The content under a key: as this transaction left it, or as the store has it.
     async fn look_up(&mut self, key: &Key) -> Result<Found> {
-        match self.staged.get(key) {
+        match self.documents.staged(key) {
             Some(Staged::Delete) => return Ok(Found::Deleted),
             Some(Staged::Put { body, .. }) => {
-                let lease_until = self.known.get(key).map_or(0, |known| known.lease_until);
+                let lease_until = self.documents.known(key).map_or(0, |known| known.lease_until);
                 return Ok(Found::Staged { body: body.clone(), lease_until });
             }
             None => {}
@@ -150,48 +147,54 @@ impl Tx<'_> {
     /// An execution, from the cache where that may save a round trip: a decision made from a cached copy counts only
     /// once the store has confirmed its version.
     pub(crate) async fn execution(&mut self, id: &ff_core::ExecutionId) -> Result<Execution> {
-        self.find_execution(id).await?.ok_or_else(|| Error::of(Code::ExecutionNotFound).with("execution_id", id))
+        Ok(Arc::unwrap_or_clone(self.shared_execution(id).await?))
     }
 
     /// Like [`Tx::execution`], but an absent execution is no error.
     pub(crate) async fn find_execution(&mut self, id: &ff_core::ExecutionId) -> Result<Option<Execution>> {
+        Ok(self.find_shared(id).await?.map(Arc::unwrap_or_clone))
+    }
+
+    /// Like [`Tx::execution`], for commands of every task: they copy the document once, into the place where it is
+    /// changed. By value it would be moved from future to future.
+    pub(crate) async fn shared_execution(&mut self, id: &ff_core::ExecutionId) -> Result<Arc<Execution>> {
+        self.find_shared(id).await?.ok_or_else(|| Error::of(Code::ExecutionNotFound).with("execution_id", id))
+    }
+
+    async fn find_shared(&mut self, id: &ff_core::ExecutionId) -> Result<Option<Arc<Execution>>> {
         let key = Execution::key_of(id);
         if self.use_cache
-            && !self.known.contains_key(&key)
+            && self.documents.known(&key).is_none()
             && let Some(cached) = self.transactor.cache().get(&key)
         {
             self.used_cache = true;
-            let entries = cached.execution.index_entries(cached.lease_until);
             let known = Known {
                 version: Some(cached.version),
                 fence: cached.fence,
                 lease_until: cached.lease_until,
-                entries,
+                entries: cached.execution.index_entries(cached.lease_until),
                 pinned: false,
             };
-            self.known.insert(key, known);
-            return Ok(Some(Arc::unwrap_or_clone(cached.execution)));
+            self.documents.know(key, known);
+            return Ok(Some(cached.execution));
         }
-        Ok(self.load::<Execution>(key).await?.map(|loaded| loaded.document))
+        Ok(self.load::<Execution>(key).await?.map(|loaded| Arc::new(loaded.document)))
     }
 
     /// Makes a document that some read brought along known to the transaction.
     pub(crate) fn adopt<D: Indexed>(&mut self, key: Key, stored: Option<StoredDocument>) -> Result<Option<Loaded<D>>> {
         let Some(stored) = stored else {
-            let known =
-                Known { version: None, fence: Fence::default(), lease_until: 0, entries: Vec::new(), pinned: false };
-            self.known.entry(key).or_insert(known);
+            self.documents.know_first(key, Known::default);
             return Ok(None);
         };
         let document = D::decode(&stored.body)?;
-        let known = Known {
+        self.documents.know_first(key, || Known {
             version: Some(stored.version),
             fence: stored.fence,
             lease_until: stored.lease_until,
             entries: document.index_entries(stored.lease_until),
             pinned: false,
-        };
-        self.known.entry(key).or_insert(known);
+        });
         Ok(Some(Loaded { document, lease_until: stored.lease_until }))
     }
 
@@ -206,7 +209,7 @@ impl Tx<'_> {
     /// Adopts a document for a command that goes through many. If the command has already saved this one, the result is
     /// the saved state.
     pub(crate) fn adopt_current<D: Indexed>(&mut self, key: &Key, stored: StoredDocument) -> Result<Option<D>> {
-        match self.staged.get(key) {
+        match self.documents.staged(key) {
             Some(Staged::Delete) => Ok(None),
             Some(Staged::Put { body, .. }) => D::decode(body).map(Some),
             None => Ok(self.adopt::<D>(key.clone(), Some(stored))?.map(|loaded| loaded.document)),

@@ -2,12 +2,13 @@
 //!
 //! A [`Tx`] collects a [`Batch`]; only the store changes anything. Index changes are the difference between the entries
 //! of a document as it was loaded and as it is saved, so a command cannot forget one. Modules: `transactor` is the
-//! handle that everything else uses, `load` reads documents for a
+//! handle that everything else uses, `documents` keeps what a try has loaded and changed, `load` reads documents for a
 //! transaction, `batch` puts together what it writes, `commit` sends batches, `once` makes commands safe to repeat, `gather` lets the
 //! parts of one call share commits.
 
 mod batch;
 mod commit;
+mod documents;
 mod gather;
 mod listener;
 mod load;
@@ -16,11 +17,11 @@ mod readable;
 mod transactor;
 mod under_way;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ff_core::encoding::Encoded;
 use ff_core::event::{Effects, EventType};
 use ff_core::execution::Execution;
 use ff_core::index::{self, Due};
@@ -42,6 +43,8 @@ pub(crate) use listener::{AppliedCommit, Listener, PerhapsApplied, Released};
 pub(crate) use transactor::Transactor;
 pub(crate) use under_way::CallerGone;
 
+use self::batch::push_one;
+use self::documents::{Documents, Known, Staged};
 use self::gather::Gathering;
 
 /// One verb of the engine: loads documents, calls transitions, saves. It may run several times, each time on fresh
@@ -61,23 +64,6 @@ pub(crate) struct Loaded<D> {
     pub(crate) lease_until: i64,
 }
 
-#[derive(Debug, Clone)]
-struct Known {
-    /// `None`: there is no document.
-    version: Option<Version>,
-    fence: Fence,
-    lease_until: i64,
-    entries: Vec<Entry>,
-    /// Guard the version even if the document is not saved.
-    pinned: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Staged {
-    Put { body: Bytes, fence: Fence, lease: Option<Option<i64>>, entries: Vec<Entry>, expires_at: Option<i64> },
-    Delete,
-}
-
 /// One try of a command.
 pub(crate) struct Tx<'e> {
     pub(crate) transactor: &'e Transactor,
@@ -87,8 +73,9 @@ pub(crate) struct Tx<'e> {
     pub(crate) now: i64,
     /// The latest time that the store itself has said in this try.
     told: Option<i64>,
-    known: BTreeMap<Key, Known>,
-    staged: BTreeMap<Key, Staged>,
+    documents: Documents,
+    /// The bytes of what is saved and told.
+    encoded: Encoded,
     batch: Batch,
     items: Vec<Item>,
     executions: Vec<Arc<Execution>>,
@@ -109,8 +96,8 @@ impl<'e> Tx<'e> {
             command,
             now: transactor.now_in(partition),
             told: None,
-            known: BTreeMap::new(),
-            staged: BTreeMap::new(),
+            documents: Documents::default(),
+            encoded: Encoded::default(),
             batch: Batch::new(command),
             items: Vec::new(),
             executions: Vec::new(),
@@ -144,8 +131,8 @@ impl<'e> Tx<'e> {
     /// changed.
     pub(crate) fn know<D: Indexed>(&mut self, document: &D, version: Version, fence: Fence) {
         let entries = document.index_entries(0);
-        let known = Known { version: Some(version), fence, lease_until: 0, entries, pinned: false };
-        self.known.insert(document.key(), known);
+        let known = Known { version: Some(version), fence, entries, ..Known::default() };
+        self.documents.know(document.key(), known);
     }
 
     /// Notes the edges that lead from an execution to others, all created by this commit; see
@@ -161,12 +148,12 @@ impl<'e> Tx<'e> {
 
     /// The version of a document as it was loaded; none if it is not there.
     pub(crate) fn version_of(&self, key: &Key) -> Option<Version> {
-        self.known.get(key).and_then(|known| known.version)
+        self.documents.known(key).and_then(|known| known.version)
     }
 
     /// Guards a loaded document's version although it is not saved: the decision rests on it.
     pub(crate) fn pin(&mut self, key: &Key) {
-        if let Some(known) = self.known.get_mut(key) {
+        if let Some(known) = self.documents.known_mut(key) {
             known.pinned = true;
         }
     }
@@ -203,10 +190,7 @@ impl<'e> Tx<'e> {
 
     /// Creates a document that must not exist; no read is needed.
     pub(crate) fn create<D: Indexed>(&mut self, document: &D) {
-        let key = document.key();
-        let known =
-            Known { version: None, fence: Fence::default(), lease_until: 0, entries: Vec::new(), pinned: false };
-        self.known.entry(key).or_insert(known);
+        self.documents.know_first(document.key(), Known::default);
         self.stage(document, None);
     }
 
@@ -220,7 +204,7 @@ impl<'e> Tx<'e> {
     pub(crate) fn create_execution(&mut self, execution: Arc<Execution>) {
         debug_assert!(execution.check().is_ok(), "{:?}", execution.check());
         self.create(&*execution);
-        self.executions.push(execution);
+        push_one(&mut self.executions, execution);
     }
 
     /// Removes a waitpoint or signal of an execution that some read brought along, with its blob and its entries.
@@ -337,7 +321,7 @@ impl<'e> Tx<'e> {
             self.items.push(Item::Changed(execution.key()));
         }
         self.executions.retain(|kept| kept.id != execution.id);
-        self.executions.push(execution);
+        push_one(&mut self.executions, execution);
     }
 
     /// Writes events and history.
@@ -345,7 +329,7 @@ impl<'e> Tx<'e> {
         effects.removed.into_iter().for_each(|key| self.delete_unindexed(key));
         effects.released.iter().for_each(|one| self.require_not_after(one.until));
         if !effects.history.is_empty() {
-            let records = effects.history.iter().map(logs::encode).collect();
+            let records = effects.history.iter().map(|record| self.encoded.record(record)).collect();
             self.append(Append {
                 log: logs::history(execution),
                 records,
@@ -356,7 +340,7 @@ impl<'e> Tx<'e> {
         }
         if !effects.events.is_empty() {
             self.events.extend(effects.events.iter().map(|event| event.event_type));
-            let records = effects.events.iter().map(logs::encode).collect();
+            let records = effects.events.iter().map(|event| self.encoded.record(event)).collect();
             let cap = self.transactor.events_cap();
             self.append(Append { log: logs::events(), records, expected: None, cap, in_turn: false });
         }
@@ -366,7 +350,7 @@ impl<'e> Tx<'e> {
         let key = document.key();
         let held = document.document_lease();
         let fence = Fence { epoch: held.epoch, lease: held.lease_id };
-        let known = self.known.get(&key);
+        let known = self.documents.known(&key);
         let (lease_until, known_fence) = known.map_or((0, Fence::default()), |known| (known.lease_until, known.fence));
         // A lease begins when the fence is new, and ends when the document has no lease any more; in between only
         // renewals move it.
@@ -377,13 +361,14 @@ impl<'e> Tx<'e> {
             None => None,
         };
         let entries = document.index_entries(lease_until);
-        self.staged.insert(key, Staged::Put { body: document.encode().into(), fence, lease, entries, expires_at });
+        let body = self.encoded.document(document);
+        self.documents.stage(key, Staged::Put { body, fence, lease, entries, expires_at });
     }
 
     /// Begins the lease of a document that was just saved anew, although its holder is the same.
     pub(crate) fn renew<D: Indexed>(&mut self, document: &D) {
         if let (Some(Staged::Put { lease, .. }), Some(ttl_ms)) =
-            (self.staged.get_mut(&document.key()), document.document_lease().ttl_ms)
+            (self.documents.staged_mut(&document.key()), document.document_lease().ttl_ms)
         {
             *lease = Some(Some(ttl_ms));
         }
@@ -394,16 +379,17 @@ impl<'e> Tx<'e> {
         self.batch.guards.push(Guard::Fence(key.clone(), fence));
         self.batch.guards.push(Guard::Live(key.clone()));
         let member = Due::Lease.member(key);
-        self.batch.leases.push(LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member });
+        let renewed = LeaseChange { key: key.clone(), ttl_ms: Some(ttl_ms), index: index::due(), member };
+        push_one(&mut self.batch.leases, renewed);
         // The lease may end earlier than any timer that this engine knows of, because it may never have seen the lease.
-        if is_timed(key) && self.transactor.announce_due(self.partition, self.now + ttl_ms) {
-            self.items.push(Item::Due(self.now + ttl_ms));
+        if is_timed(key) {
+            self.announce_due(self.now + ttl_ms);
         }
     }
 
     /// Removes a loaded document.
     pub(crate) fn delete(&mut self, key: &Key) {
-        self.staged.insert(key.clone(), Staged::Delete);
+        self.documents.stage(key.clone(), Staged::Delete);
     }
 
     /// Appends records to a log, and tells its listeners.
@@ -411,7 +397,7 @@ impl<'e> Tx<'e> {
         self.items.push(Item::Log(append.log.clone()));
         match self.batch.appends.iter_mut().find(|other| other.log == append.log && append.expected.is_none()) {
             Some(other) => other.records.extend(append.records),
-            None => self.batch.appends.push(append),
+            None => push_one(&mut self.batch.appends, append),
         }
     }
 
@@ -442,7 +428,7 @@ impl<'e> Tx<'e> {
 
     /// Drops all collected writes; documents that were read stay known.
     pub(crate) fn discard(&mut self) {
-        self.staged.clear();
+        self.documents.unstage();
         self.batch = Batch::new(self.command);
         self.items.clear();
         self.executions.clear();
@@ -452,7 +438,7 @@ impl<'e> Tx<'e> {
     }
 
     fn is_empty(&self) -> bool {
-        self.staged.is_empty() && self.batch.effects().next().is_none()
+        !self.documents.any_staged() && self.batch.effects().next().is_none()
     }
 }
 

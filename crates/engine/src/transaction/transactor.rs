@@ -9,8 +9,9 @@ use ff_core::{CommandId, Mint, Partition, PartitionConfig, Result, Rising, limit
 use ff_store::{Answers, Batch, Outcome, Query, Store, StoreError};
 use futures_util::FutureExt as _;
 
+use super::commit::RoundTrip;
 use super::{Command, Gathering, Listener, Tx};
-use crate::cache::{AdmissionCache, Cache, DownstreamCache, JournalSizes};
+use crate::cache::{AdmissionCache, Cache, DownstreamCache, JournalSizes, NamedKeys};
 use crate::clock::StoreClocks;
 use crate::due::DueTimes;
 use crate::env::{self, BoxFuture, Env};
@@ -42,6 +43,7 @@ struct Inner {
     downstreams: DownstreamCache,
     admission: AdmissionCache,
     journal_sizes: JournalSizes,
+    named_keys: NamedKeys,
     locks: Locks,
     due: DueTimes,
     rising: Rising,
@@ -57,7 +59,7 @@ impl Transactor {
         let asked_us = env.now_us();
         let answers = store.read(Partition::SYSTEM, vec![Query::Documents(vec![Deployment::key_of()])]).await?;
         let clocks = StoreClocks::default();
-        clocks.observe(store.clock_of(Partition::SYSTEM), env.as_ref(), asked_us, answers.at);
+        clocks.observe(store.clock_of(Partition::SYSTEM), asked_us, env.now_us(), answers.at);
         let origin = env::command_id(env.as_ref(), answers.at);
         let default = options.partitions.unwrap_or(store.info().default_partitions);
         let inner = Inner {
@@ -70,6 +72,7 @@ impl Transactor {
             downstreams: DownstreamCache::default(),
             admission: AdmissionCache::default(),
             journal_sizes: JournalSizes::default(),
+            named_keys: NamedKeys::default(),
             locks: Locks::default(),
             due: DueTimes::default(),
             rising: Rising::default(),
@@ -131,7 +134,7 @@ impl Transactor {
         self.metrics().reads.fetch_add(1, Ordering::Relaxed);
         let asked_us = self.env().now_us();
         let answers = self.store().read(partition, queries).await?;
-        self.observe(partition, asked_us, answers.at);
+        self.observe(partition, RoundTrip { asked_us, answered_us: self.env().now_us() }, answers.at);
         Ok(answers)
     }
 
@@ -229,11 +232,16 @@ impl Transactor {
     /// the system partition is used. That is good enough for reading; a transaction learns the clock of its partition
     /// first.
     pub(crate) fn now_in(&self, partition: Partition) -> i64 {
+        self.now_in_at(partition, self.env().now_us())
+    }
+
+    /// The same for a caller that has just looked at the process's clock.
+    pub(super) fn now_in_at(&self, partition: Partition, now_us: i64) -> i64 {
         if let Some(clock) = &self.options().test_clock {
             return clock.now();
         }
-        let clock = |partition| self.0.clocks.now(self.store().clock_of(partition), self.env());
-        clock(partition).or_else(|| clock(Partition::SYSTEM)).unwrap_or_else(|| self.env().now_ms())
+        let clock = |partition| self.0.clocks.now(self.store().clock_of(partition), now_us);
+        clock(partition).or_else(|| clock(Partition::SYSTEM)).unwrap_or(now_us / 1_000)
     }
 
     /// An instant of one partition's clock, on that of another.
@@ -241,9 +249,10 @@ impl Transactor {
         self.now_in(partition).saturating_add(at.saturating_sub(self.now_in(of)))
     }
 
-    /// Takes a time that the store reported; the question was sent at this instant of the process's clock.
-    pub(super) fn observe(&self, partition: Partition, asked_us: i64, store_now: i64) {
-        self.0.clocks.observe(self.store().clock_of(partition), self.env(), asked_us, store_now);
+    /// Takes a time that the store reported.
+    pub(super) fn observe(&self, partition: Partition, trip: RoundTrip, store_now: i64) {
+        let RoundTrip { asked_us, answered_us } = trip;
+        self.0.clocks.observe(self.store().clock_of(partition), asked_us, answered_us, store_now);
     }
 
     /// Events each flow partition keeps.
@@ -283,6 +292,11 @@ impl Transactor {
         &self.0.journal_sizes
     }
 
+    /// The keys of lanes and workers.
+    pub(crate) fn named_keys(&self) -> &NamedKeys {
+        &self.0.named_keys
+    }
+
     pub(crate) fn locks(&self) -> &Locks {
         &self.0.locks
     }
@@ -295,11 +309,6 @@ impl Transactor {
     /// The name of this engine in hints to others.
     pub(crate) fn origin(&self) -> CommandId {
         self.0.origin
-    }
-
-    /// Whether an entry at this instant must be told to other engines; see [`DueTimes::announce`].
-    pub(super) fn announce_due(&self, partition: Partition, at: i64) -> bool {
-        self.due().announce(partition, at, self.now_in(partition))
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn drive<T>(
         tokio::task::yield_now().await;
         if !woken.flag.load(Ordering::SeqCst)
             && steps.may_park()
-            && steps.park().await.map_err(|error| TaskError::of_record(&error))?
+            && Box::pin(steps.park()).await.map_err(|error| TaskError::of_record(&error))?
         {
             return Err(TaskError::released());
         }

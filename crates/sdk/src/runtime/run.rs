@@ -97,6 +97,11 @@ async fn report(task: &ClaimedTask, steps: &Steps, ended: Result<String, TaskErr
         },
         Err(failure) => failure,
     };
+    // Boxed, because few tasks fail, and each holds this future.
+    Box::pin(report_failure(task, steps, failure)).await
+}
+
+async fn report_failure(task: &ClaimedTask, steps: &Steps, failure: TaskError) -> Result<()> {
     match failure.0 {
         End::Failed { reason, category, retry_after, cause } => {
             let undone = steps.undone();

@@ -129,7 +129,8 @@ impl ClaimedTask {
     {
         let ended = match self.place_to_pass_on() {
             Some(place) => self.exchange::<O>(args, place).await,
-            None => self.core.call::<O>(args).await,
+            // Boxed, because a runtime takes the other way, and each of its tasks holds such a future.
+            None => Box::pin(self.core.call::<O>(args)).await,
         };
         self.ended.store(ended.is_ok(), Ordering::Relaxed);
         ended

@@ -110,7 +110,8 @@ impl ClaimedTask {
             Exchanged::Alone(part, place) => {
                 keep(Some(place));
                 let args = O::args(part).ok_or_else(mixed_up)?;
-                return self.core.call::<O>(args).await;
+                // Boxed, because it is rare, and each task of a runtime holds this future.
+                return Box::pin(self.core.call::<O>(args)).await;
             }
             Exchanged::Lost(error) => return Err(error),
         };

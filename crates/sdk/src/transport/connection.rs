@@ -67,7 +67,8 @@ impl Pool {
                 },
             }
         }
-        let mut sender = self.dial().await?;
+        // Boxed, because nearly every request finds a connection, and would hold all that it takes to make one.
+        let mut sender = Box::pin(self.dial()).await?;
         let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
         Ok((response, sender))
     }

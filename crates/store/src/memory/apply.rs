@@ -1,5 +1,7 @@
 //! How a batch changes a partition: every guard is judged before the first effect happens.
 
+use bytes::Bytes;
+
 use crate::{AppliedBatch, Batch, Conflict, ConflictReason, EntryChange, Guard, LeaseChange, Outcome, Trim, Version};
 use ff_core::planted::{Bug, planted};
 use ff_core::{CommandId, IndexName, Key, Mint};
@@ -53,7 +55,8 @@ impl PartitionContents {
             // An expired document is gone: its lease does not pass on to a new document under the same key.
             let lease_until = self.present(&put.key, now).map_or(0, |document| document.lease_until);
             let document = RawDocument {
-                body: put.body.clone(),
+                // A copy of its own: the bytes of a batch may be parts of something larger.
+                body: Bytes::copy_from_slice(&put.body),
                 version: if planted(Bug::CountedVersions) { self.counted(&put.key) } else { batch.command },
                 fence: put.fence,
                 lease_until,

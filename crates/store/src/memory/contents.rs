@@ -130,7 +130,8 @@ impl Log {
         let first = self.next;
         self.last_at = self.last_at.max(at);
         for record in records {
-            self.records.insert(self.next, (self.last_at, record.clone()));
+            // A copy of its own: the bytes of a batch may be parts of something larger.
+            self.records.insert(self.next, (self.last_at, Bytes::copy_from_slice(record)));
             self.next += 1;
         }
         if cap > 0 {

@@ -20,37 +20,43 @@ use crate::submission::{Submission, existing_outcome, write_new};
 use crate::transaction::{Command, Prepared, Tx};
 
 impl Handle<CreateExecution> for Services {
-    async fn handle(&self, caller: &Caller, args: CreateExecutionArgs) -> Result<CreateExecutionOutcome> {
-        let submission = self.shared.submissions.submission(caller, &args).await?;
-        if submission.joins_a_flow(&args) {
-            // Boxed, because it would make the future of every other submission three times as large.
-            return Box::pin(self.create_member(caller, &args, submission)).await;
+    #[expect(clippy::manual_async_fn, reason = "an async function would hold the arguments, which are long, twice")]
+    fn handle(
+        &self,
+        caller: &Caller,
+        args: CreateExecutionArgs,
+    ) -> impl Future<Output = Result<CreateExecutionOutcome>> + Send {
+        async move {
+            let mut submission = self.shared.submissions.submission(caller, &args).await?;
+            if submission.joins_a_flow(&args) {
+                // Boxed, because it would make the future of every other submission three times as large.
+                return Box::pin(self.create_member(caller, &args, submission)).await;
+            }
+            self.create_solo(&mut submission).await
         }
-        self.create_solo(submission).await
     }
 }
 
 impl Services {
     /// Creates an execution of its own.
-    pub(crate) async fn create_solo(&self, mut submission: Submission) -> Result<CreateExecutionOutcome> {
+    pub(crate) async fn create_solo(&self, submission: &mut Submission) -> Result<CreateExecutionOutcome> {
         // What only some submissions come to is boxed, so that it takes no room in the futures of the others.
-        if self.transactor.key_is_elsewhere(&submission) {
+        if self.transactor.key_is_elsewhere(submission) {
             let partition = submission.request.id.partition();
-            let refusal =
-                Box::pin(self.transactor.rehearse(partition, &FindOwn { submission: &submission })).await.err();
-            Box::pin(self.record_key(&mut submission, refusal)).await?;
+            let refusal = Box::pin(self.transactor.rehearse(partition, &FindOwn { submission })).await.err();
+            Box::pin(self.record_key(submission, refusal)).await?;
         }
         let partition = submission.request.id.partition();
         let _turn = match holder_key(&submission.request) {
-            Some(key) => Some(self.transactor.locks().take(partition, key).await),
+            Some(key) => Some(Box::pin(self.transactor.locks().take(partition, key)).await),
             None => None,
         };
-        let verb = CreateSolo { submission: &submission };
+        let verb = CreateSolo { submission };
         match self.transactor.transact(partition, self.transactor.fresh_command(), &verb).await? {
             Solo::Here(outcome) => Ok(outcome),
             Solo::Elsewhere(id) => {
                 submission.take_recorded(id);
-                let verb = CreateSolo { submission: &submission };
+                let verb = CreateSolo { submission };
                 let again = self.transactor.transact(id.partition(), self.transactor.fresh_command(), &verb);
                 match Box::pin(again).await? {
                     Solo::Here(outcome) => Ok(outcome),
@@ -235,11 +241,11 @@ impl Handle<CreateExecutions> for Services {
         while !apart.is_empty() {
             let rest = apart.split_off(apart.len().min(APART_AT_ONCE));
             let creating = std::mem::replace(&mut apart, rest).into_iter();
-            let creating = creating.map(|(place, one, submission)| async move {
+            let creating = creating.map(|(place, one, mut submission)| async move {
                 if submission.joins_a_flow(one) {
                     return (place, self.create_member(caller, one, submission).await);
                 }
-                (place, self.create_solo(submission).await)
+                (place, self.create_solo(&mut submission).await)
             });
             for (place, result) in futures_util::future::join_all(creating).await {
                 results[place] = Some(result);
@@ -297,11 +303,11 @@ impl Services {
         }
         match self.transactor.send_all(partition, call.prepared).await {
             Ok(conflicts) => {
-                for ((place, submission, outcome), conflict) in call.waiting.into_iter().zip(conflicts) {
+                for ((place, mut submission, outcome), conflict) in call.waiting.into_iter().zip(conflicts) {
                     let result = match conflict {
                         None => Ok(outcome),
                         // Something is there under its id or key; the single way finds out what.
-                        Some(_) => self.create_solo(submission).await,
+                        Some(_) => Box::pin(self.create_solo(&mut submission)).await,
                     };
                     results.push((place, result));
                 }

@@ -71,7 +71,7 @@ const NEAR_MS: i64 = 500;
 const SPREAD: usize = 16;
 /// It leaves the very head of a queue for this long to each server that is ranked before it there. One that has not
 /// taken the head by then may be stopped, or have no worker for it.
-const LEFT_PER_RANK_MS: i64 = 300;
+const LEFT_PER_RANK_MS: i64 = 100;
 /// A claim waits this long for a read; a longer read counts as failed for it.
 pub(crate) const READ_PATIENCE_MS: i64 = 1_000;
 
