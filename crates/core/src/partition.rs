@@ -238,7 +238,7 @@ mod tests {
         let error = PartitionConfig::STANDALONE.check_against(&PartitionConfig::CLUSTER).unwrap_err();
         assert_eq!(error.code, Code::PartitionCountsDiffer);
         assert_eq!(error.details["field"], "flow_partitions");
-        assert_eq!(error.details["configured"], 32);
+        assert_eq!(error.details["configured"], PartitionConfig::STANDALONE.flow);
         assert_eq!(error.details["stored"], 256);
     }
 
