@@ -113,7 +113,7 @@ impl Counts {
         if !run.status().map_err(|why| format!("valgrind is missing: {why}"))?.success() {
             return Err("the program failed under valgrind".into());
         }
-        let annotated = Command::new("callgrind_annotate").args(["--threshold=100"]).arg(&out).output();
+        let annotated = Command::new("callgrind_annotate").args(["--threshold=100", "--auto=no"]).arg(&out).output();
         let annotated = annotated.map_err(|why| format!("callgrind_annotate is missing: {why}"))?;
         Self::read(&String::from_utf8_lossy(&annotated.stdout)).ok_or_else(|| "callgrind said nothing".into())
     }

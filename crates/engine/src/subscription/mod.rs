@@ -39,7 +39,7 @@ const RETRY_MS: i64 = 1_000;
 const PARTITIONS_AT_ONCE: usize = 16;
 /// Subscriptions whose cursors one commit moves.
 const CURSORS_PER_COMMIT: usize = 50;
-/// Cursors and deliveries whose subscription is gone are looked for once in this time.
+/// Cursors whose subscription is gone are looked for in every partition once in this time, in one partition after another.
 const TIDY_MS: i64 = 3_600_000;
 /// The first time, so long after the start: what has to be done at once goes first.
 const FIRST_TIDY_MS: i64 = 60_000;
@@ -64,12 +64,20 @@ impl Subscriptions {
     pub(crate) async fn run(self) {
         self.state.look_again();
         let mut tidy_at = self.transactor.env().now_ms() + FIRST_TIDY_MS;
+        let mut untidy = self.transactor.flow_partitions();
         loop {
             let left = tidy_at - self.transactor.env().now_ms();
             env::within(self.transactor.env_handle(), left.max(0), self.state.wake.notified()).await;
             if self.transactor.env().now_ms() >= tidy_at {
-                tidy_at = self.transactor.env().now_ms() + TIDY_MS;
-                self.tidy_cursors().await;
+                let turn = untidy.next().or_else(|| {
+                    untidy = self.transactor.flow_partitions();
+                    untidy.next()
+                });
+                if let Some(partition) = turn.filter(|partition| self.servers.rank(*partition) == 0) {
+                    self.tidy_cursors(partition).await;
+                }
+                let partitions = i64::from(self.transactor.partitions().flow).max(1);
+                tidy_at = self.transactor.env().now_ms() + TIDY_MS / partitions;
             }
             if self.state.is_stale(self.transactor.env().now_ms())
                 && let Err(error) = self.read_subscriptions().await
@@ -107,23 +115,18 @@ impl Subscriptions {
     }
 
     /// Removes cursors whose subscription is gone, such as one that the store forgot.
-    async fn tidy_cursors(&self) {
-        let mut found = Vec::new();
-        for partition in self.transactor.flow_partitions().filter(|partition| self.servers.rank(*partition) == 0) {
-            // A partition that cannot be read now is looked at the next time.
-            let scan = Scan::first(index::cursors(), TIDY_CURSORS_MAX);
-            if let Ok(page) = self.transactor.store().scan(partition, scan).await {
-                found.extend(page.entries.into_iter().map(|entry| (partition, entry.member)));
-            }
-        }
-        if found.is_empty() {
+    async fn tidy_cursors(&self, partition: Partition) {
+        // A partition that cannot be read now is looked at the next time.
+        let scan = Scan::first(index::cursors(), TIDY_CURSORS_MAX);
+        let Ok(found) = self.transactor.store().scan(partition, scan).await else { return };
+        if found.entries.is_empty() {
             return;
         }
         // Read after them: a subscription is there before its cursors.
         let all = self.transactor.named_in::<Subscription>(Partition::SYSTEM, Subscription::everywhere(), None).await;
         let Ok(all) = all else { return };
         let known: BTreeSet<Key> = all.iter().map(|one| SubscriptionCursor::key_of(&one.id)).collect();
-        for (partition, key) in found.into_iter().filter(|(_, key)| !known.contains(key)) {
+        for key in found.entries.into_iter().map(|entry| entry.member).filter(|key| !known.contains(key)) {
             let removed =
                 self.transactor.transact(partition, self.transactor.fresh_command(), &RemoveCursor { key }).await;
             if let Err(error) = removed {

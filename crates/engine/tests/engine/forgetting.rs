@@ -5,18 +5,23 @@ use std::time::Duration;
 
 use crate::support::{Harness, Trouble};
 use ff_core::execution::{Execution, Hold};
-use ff_core::index::kind;
+use ff_core::index::{Indexed, kind};
 use ff_core::op::{CancelFlow, Complete, CreateExecutions, CreateFlow, CreateSubscription, GetFlow, create_flow};
-use ff_core::{Document, ExecutionId, FlowId, Partition, PartitionConfig, PublicState};
+use ff_core::subscription::SubscriptionCursor;
+use ff_core::{
+    CommandId, Document, Entry, ExecutionId, FlowId, Partition, PartitionConfig, PublicState, SubscriptionId,
+};
 use ff_engine::Options;
-use ff_store::memory::{Call, Plan};
-use ff_store::{Batch, Query};
+use ff_store::memory::{Call, PartitionContents, Plan};
+use ff_store::{Batch, EntryChange, Fence, Guard, Put, Query, Store};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// When the commits under test are sent, and when the store forgets them.
 const FIRST_MS: u64 = 100;
 const FORGETS_MS: u64 = 300;
 const NEXT_MS: u64 = 1_000;
+const HOUR_MS: u64 = 3_600_000;
 
 fn options() -> Options {
     let partitions = Some(PartitionConfig { flow: 1, budget: 1, quota: 1 });
@@ -177,6 +182,37 @@ async fn a_delivery_that_the_store_forgot_with_its_cursor_is_made_again() {
     trouble.end();
     let told = h.claim_with(json!({ "lanes": ["told"] })).await;
     assert!(told.is_some(), "its event is still there");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cursors_whose_subscription_is_gone_leave_every_partition_within_an_hour() {
+    let partitions = PartitionConfig { flow: 3, budget: 1, quota: 1 };
+    let h = Harness::with(Options { partitions: Some(partitions), ..Options::default() }).await;
+    let cursor = SubscriptionCursor::at_end(SubscriptionId(Uuid::from_u128(7)), 1);
+    for partition in [0, 1, 2].map(Partition::flow) {
+        let entries = cursor.index_entries(0).into_iter();
+        let batch = Batch {
+            guards: vec![Guard::Absent(cursor.key())],
+            puts: vec![Put {
+                key: cursor.key(),
+                body: cursor.encode().into(),
+                fence: Fence::default(),
+                expires_at: None,
+            }],
+            entries: entries.map(|Entry { index, member, score }| EntryChange::Set { index, member, score }).collect(),
+            ..Batch::new(CommandId(Uuid::from_u128(1)))
+        };
+        h.store.commit(partition, [batch].into()).await.unwrap();
+    }
+    let key = cursor.key();
+    let holds_one = |partition: &PartitionContents| partition.documents().any(|(found, _)| *found == key);
+    let cursors = || h.store.inspect(|all| all.partitions().filter(|(_, partition)| holds_one(partition)).count());
+    assert_eq!(cursors(), 3);
+    h.pass(HOUR_MS / 2).await;
+    assert!((1..3).contains(&cursors()), "one partition after another, {} are left", cursors());
+    h.pass(HOUR_MS / 2).await;
+    assert_eq!(cursors(), 0);
     h.finish().await;
 }
 
