@@ -40,6 +40,8 @@ const RECONCILED_WITHIN: Duration = Duration::from_secs(180);
 pub struct Campaign {
     /// The command `ff`.
     pub program: String,
+    /// An older build of it, for the fault that changes builds.
+    pub older: Option<String>,
     /// How worker processes are started.
     pub launch: Launch,
     /// The store.
@@ -93,6 +95,7 @@ impl Campaign {
         let clocks = self.faults.contains(&Fault::Clock) && Fleet::has_clocks();
         let mut fleet = Fleet::start(FleetOptions {
             program: self.program.clone(),
+            older: self.older.clone().filter(|_| self.faults.contains(&Fault::Upgrade)),
             store: store.url(),
             servers: self.servers.unwrap_or_else(|| self.kind.servers()),
             folder: self.folder.clone(),
@@ -133,6 +136,9 @@ impl Campaign {
         possible.retain(|fault| {
             let why = targets.store.cannot(*fault).or_else(|| {
                 (*fault == Fault::Clock && !clocks).then_some("libfaketime is not installed (Debian: libfaketime)")
+            });
+            let why = why.or_else(|| {
+                (*fault == Fault::Upgrade && self.older.is_none()).then_some("no older build was named (--older FF)")
             });
             skipped.extend(why.map(|why| (*fault, why)));
             why.is_none()

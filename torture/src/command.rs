@@ -50,6 +50,7 @@ fn run(options: &Options) -> Result<bool, String> {
     let launch = Launch(vec![myself.display().to_string()]);
     let campaign = |kind: Kind, faults: Vec<Fault>| Campaign {
         program: program.clone(),
+        older: options.older.clone(),
         launch: launch.clone(),
         kind,
         faults,

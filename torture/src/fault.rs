@@ -27,6 +27,7 @@ faults! {
     ServerKill "server-kill" "A server is killed and started again.",
     ServerStop "server-stop" "A server hangs and goes on.",
     Rolling "rolling" "Every server in turn is told to end and started again.",
+    Upgrade "upgrade" "Every server in turn is told to end and started again as the other of two builds; both serve meanwhile.",
     WorkerKill "worker-kill" "A worker process is killed and started again.",
     WorkerStop "worker-stop" "A worker process hangs for longer than its leases last, and goes on with what it had.",
     Clock "clock" "The clock of a server is set an hour forward, then an hour back, then right.",

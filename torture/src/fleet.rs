@@ -29,6 +29,8 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 pub struct FleetOptions {
     /// The command `ff`.
     pub program: String,
+    /// An older build of it, as which all servers begin.
+    pub older: Option<String>,
     /// The address of the store.
     pub store: String,
     /// How many.
@@ -41,6 +43,15 @@ pub struct FleetOptions {
     pub variables: Vec<(String, String)>,
 }
 
+/// Which of two builds of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// The one that is tortured.
+    This,
+    /// One of before.
+    Older,
+}
+
 /// Several servers on one store.
 #[derive(Debug)]
 pub struct Fleet {
@@ -49,6 +60,8 @@ pub struct Fleet {
     addresses: Vec<String>,
     fronts: Vec<Proxy>,
     processes: Mutex<Vec<Option<Child>>>,
+    /// The build that each server runs.
+    builds: Mutex<Vec<Build>>,
     /// The server that is the next to suffer.
     victim: AtomicUsize,
 }
@@ -58,10 +71,12 @@ impl Fleet {
     pub fn start(options: FleetOptions) -> Result<Self, String> {
         let servers = options.servers;
         let addresses = (0..servers).map(|_| free_address()).collect::<Result<Vec<_>, _>>()?;
+        let build = if options.older.is_some() { Build::Older } else { Build::This };
         let fleet = Self {
             fronts: addresses.iter().map(|address| Proxy::start(address)).collect(),
             addresses,
             processes: Mutex::new((0..servers).map(|_| None).collect()),
+            builds: Mutex::new(vec![build; servers]),
             victim: AtomicUsize::new(0),
             options,
         };
@@ -83,7 +98,11 @@ impl Fleet {
     pub fn restart(&self, server: usize) -> Result<(), String> {
         let log = self.options.folder.join(format!("server-{server}.log"));
         let log = File::options().create(true).append(true).open(log).map_err(|why| why.to_string())?;
-        let mut command = Command::new(&self.options.program);
+        let program = match (self.builds.lock().expect("no holder of this lock panics")[server], &self.options.older) {
+            (Build::Older, Some(older)) => older,
+            _ => &self.options.program,
+        };
+        let mut command = Command::new(program);
         command.args(["server", "--store", &self.options.store, "--listen", &self.addresses[server]]);
         command.args(["--log-level", "warn"]).envs(self.options.variables.iter().cloned());
         if self.options.clocks {
@@ -95,7 +114,7 @@ impl Fleet {
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("FAKETIME_CACHE_DURATION", "1");
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        let child = child.map_err(|why| format!("{}: {why}", self.options.program))?;
+        let child = child.map_err(|why| format!("{program}: {why}"))?;
         self.processes.lock().expect("no holder of this lock panics")[server] = Some(child);
         let began = Instant::now();
         while http::request(&self.addresses[server], "GET /readyz", &Value::Null)
@@ -108,6 +127,13 @@ impl Fleet {
             thread::sleep(Duration::from_millis(50));
         }
         Ok(())
+    }
+
+    /// Ends a server and starts it again as this build.
+    pub fn change_build(&self, server: usize, build: Build) -> Result<(), String> {
+        self.terminate(server)?;
+        self.builds.lock().expect("no holder of this lock panics")[server] = build;
+        self.restart(server)
     }
 
     /// Ends each server in turn and starts it again with a further variable.

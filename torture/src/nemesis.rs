@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::crew::Crew;
 use crate::fault::Fault;
-use crate::fleet::{Fleet, signal};
+use crate::fleet::{Build, Fleet, signal};
 use crate::history::Recorder;
 use crate::store::{DOWN, Store};
 use crate::workload::plan;
@@ -21,6 +21,9 @@ const GONE: Duration = Duration::from_secs(12);
 const HOUR_S: i64 = 3_600;
 /// How long a clock stays wrong.
 const WRONG_FOR: Duration = Duration::from_secs(4);
+
+/// Servers of two builds serve beside each other for so long before the next one changes.
+const MIXED_FOR: Duration = Duration::from_secs(3);
 
 /// How fast faults follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,13 @@ fn hurt(fault: Fault, turn: usize, targets: &mut Targets<'_>) -> Result<(), Stri
             for server in 0..fleet.count() {
                 fleet.terminate(server)?;
                 fleet.restart(server)?;
+            }
+        }
+        Fault::Upgrade => {
+            let back = !turn.is_multiple_of(2) && store.takes_older_servers_back();
+            for server in 0..fleet.count() {
+                fleet.change_build(server, if back { Build::Older } else { Build::This })?;
+                thread::sleep(MIXED_FOR);
             }
         }
         Fault::WorkerKill => {

@@ -25,6 +25,8 @@ pub struct Options {
     pub full: bool,
     /// The command `ff`, if it is not to be built.
     pub program: Option<String>,
+    /// An older build of it, beside which it is to run.
+    pub older: Option<String>,
     /// The command `ff` with bugs that can be switched on, if it is not to be built.
     pub planted: Option<String>,
     /// Whether only controls run, which must be seen to fail: those of the rows, or stores that forget.
@@ -49,10 +51,11 @@ impl Options {
         format!(
             "usage: cargo xtask torture [--store sqlite,valkey,replicated,async,cluster,postgres] [--faults NAME,NAME] [--minutes N]\n\
              \x20                          [--rows 1,2,...|all [--full]] [--control] [--peer bullmq] [--seed S] [--program FF] [--pace-ms N]\n\
-             \x20                          [--planted FF] [--out FOLDER]\n\
+             \x20                          [--planted FF] [--older FF] [--out FOLDER]\n\
              \x20      cargo xtask torture check FOLDER    judges the history of a campaign again\n\n\
              --minutes is the length of each campaign (default {MINUTES}). With --full a row goes on until it has the count that the\n\
              scorecard asks for, at most --minutes (default {MINUTES_MAX}). The card of a day collects the rows of all runs.\n\
+             --older names a build of before, which the fault upgrade needs: all servers begin as that one.\n\
              --control runs stores that forget, or the controls of --rows: planted bugs that a rule must see.\n\nfaults:\n{}",
             faults.join("\n")
         )
@@ -68,6 +71,7 @@ impl Options {
             minutes: None,
             full: false,
             program: None,
+            older: None,
             planted: None,
             control: false,
             rows: None,
@@ -94,6 +98,7 @@ impl Options {
                 "--faults" => options.faults = Some(value.split(',').map(Fault::named).collect::<Result<_, _>>()?),
                 "--minutes" => options.minutes = Some(number()?),
                 "--program" => options.program = Some(value.to_owned()),
+                "--older" => options.older = Some(value.to_owned()),
                 "--planted" => options.planted = Some(value.to_owned()),
                 "--rows" if value == "all" => options.rows = Some((1..=24).collect()),
                 "--rows" => options.rows = Some(value.split(',').map(row).collect::<Result<_, _>>()?),

@@ -167,6 +167,12 @@ impl Store {
         }
     }
 
+    /// Whether a server of an older build starts on what a newer one has used. The libraries of Valkey stand beside each
+    /// other; a file and a schema are brought up to date once.
+    pub fn takes_older_servers_back(&self) -> bool {
+        matches!(self.running, Running::Valkey(_) | Running::Chain(_) | Running::Cluster { .. })
+    }
+
     /// Trouble between servers and the store for a while.
     pub fn disturb(&self, trouble: Trouble, time: Duration) {
         if let Some(front) = &self.front {

@@ -32,6 +32,7 @@ fn short_campaign(kind: Kind, faults: Vec<Fault>) {
     let launch = [myself.display().to_string().as_str(), "be_a_worker", "--exact", "--nocapture"].map(str::to_owned);
     let campaign = Campaign {
         program: program(),
+        older: None,
         launch: Launch(launch.to_vec()),
         kind,
         // Every fault strikes once all the same.

@@ -108,6 +108,7 @@ fn campaign(name: &str, program: &str, minutes: f64) -> Result<bool, String> {
     let (program, store_url) = (program.to_owned(), store.url());
     let fleet = Arc::new(Fleet::start(FleetOptions {
         program,
+        older: None,
         store: store_url,
         servers: SERVERS,
         folder,

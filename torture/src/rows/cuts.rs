@@ -56,6 +56,7 @@ fn cut(campaign: &Campaign, asked: Option<u64>) -> Result<Cuts, String> {
     let store = Store::start(campaign.kind, &campaign.folder, &[])?;
     let fleet = Fleet::start(FleetOptions {
         program: campaign.program.clone(),
+        older: None,
         store: store.url(),
         servers: 1,
         folder: campaign.folder.clone(),

@@ -322,6 +322,10 @@ pub(super) const ROWS: [Row; 24] = [
                 &[Sqlite],
                 Trial::new(&[Rolling, ServerKill, WorkerStop, StoreFull, ClientsReset], &["nothing is stuck"]),
             ),
+            On(
+                &[Valkey, Cluster, Postgres, Sqlite],
+                Trial::new(&[Upgrade], &["what was acknowledged is there", "nothing is stuck"]),
+            ),
             Planted(
                 Sqlite,
                 &[ServerKill],
