@@ -117,8 +117,8 @@ end
 -- which indexes are listed, which may have become empty since (they are taken off the list many at a time), and the ends
 -- of logs. Whoever takes a name off the list gives it a new generation; a memory of another one is of the time before this
 -- server was a replica, or before everything was deleted, and is dropped. A new copy of the data comes with the library,
--- and so without memories. The end of a log may still be out of date: a number that is too small is refused and looked
--- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
+-- and so without memories. The end of a log may still be out of date, so each call asks whether a record stands behind it;
+-- one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
 local places = {}
 -- What Lua keeps it also walks through again and again, so it keeps only what was used lately: of things that are used
 -- once, like the queues of keys and the logs of executions, there is no end.
@@ -400,7 +400,13 @@ local function look()
     local k = p[n]
     if not logs[k] then
       local key, ends = keys[k], space.place.ends
-      logs[k] = ends.young[key] or remembered(ends, key) or log_end(key)
+      local log = ends.young[key] or remembered(ends, key)
+      -- The stream would not refuse the number of a record that another library appended: the instant, a part of its id,
+      -- is another one.
+      if not log or call('XREVRANGE', key, '+', format('%d', log.next), 'COUNT', '1')[1] then
+        log = log_end(key)
+      end
+      logs[k] = log
     end
   end
 end

@@ -5,20 +5,21 @@ use ff_store::{Outcome, Store};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Server, Value};
 
+use crate::library::{PROTOCOL, library_of};
 use crate::support::{creation, new_key};
 
 const HERE: Partition = Partition::flow(3);
 
-/// The library with a clock that the test sets.
-fn load_with_a_clock(server: &Server) {
-    let code = include_str!("../../lua/flowfabric.lua");
+/// The library, as a program of a protocol has it, with a clock that the test sets.
+pub(crate) fn load_with_a_clock(server: &Server, protocol: u32) {
+    let code = library_of(protocol);
     let adjusted = code.replace("call('TIME')", "{ call('HGET', 'clock', 's'), call('HGET', 'clock', 'us') }");
     assert_ne!(adjusted, code, "the library asks for the time as expected");
     let loaded = server.client().try_command(&[b"FUNCTION", b"LOAD", b"REPLACE", adjusted.as_bytes()]);
     assert!(matches!(loaded, Ok(Value::Bytes(_))), "{loaded:?}");
 }
 
-fn set_clock(server: &Server, ms: i64) {
+pub(crate) fn set_clock(server: &Server, ms: i64) {
     server.command(&format!("HSET clock s {} us {}", ms / 1000, ms % 1000 * 1000));
 }
 
@@ -34,7 +35,7 @@ async fn told(store: &dyn Store) -> i64 {
 async fn time_goes_on_after_a_step_back_and_follows_a_step_forward() {
     let server = Server::start();
     set_clock(&server, 1_000_000_000);
-    load_with_a_clock(&server);
+    load_with_a_clock(&server, PROTOCOL);
     let store = ValkeyStore::open(&server.url()).await.expect("the store opens");
     assert_eq!(told(&store).await, 1_000_000_000);
     set_clock(&server, 1_000_005_000);
@@ -61,12 +62,12 @@ async fn time_goes_on_after_a_step_back_and_follows_a_step_forward() {
 async fn a_server_with_a_slow_clock_goes_on_where_the_one_before_it_was() {
     let server = Server::start();
     set_clock(&server, 1_000_000_000);
-    load_with_a_clock(&server);
+    load_with_a_clock(&server, PROTOCOL);
     let store = ValkeyStore::open(&server.url()).await.expect("the store opens");
     let before = told(&store).await;
     // A library that was just loaded remembers nothing, as on a server that was just promoted.
     set_clock(&server, 990_000_000);
-    load_with_a_clock(&server);
+    load_with_a_clock(&server, PROTOCOL);
     let after = told(&store).await;
     assert!((before..=before + 200).contains(&after), "{before}, then {after}");
     set_clock(&server, 990_008_000);
