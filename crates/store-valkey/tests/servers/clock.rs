@@ -5,7 +5,7 @@ use ff_store::{Outcome, Store};
 use ff_store_valkey::ValkeyStore;
 use ff_testkit::valkey::{Server, Value};
 
-use crate::library::{PROTOCOL, library_of};
+use crate::library::{PROTOCOL, create, library_of};
 use crate::support::{creation, new_key};
 
 const HERE: Partition = Partition::flow(3);
@@ -24,9 +24,14 @@ pub(crate) fn set_clock(server: &Server, ms: i64) {
 }
 
 async fn told(store: &dyn Store) -> i64 {
-    let outcomes = store.commit(HERE, [creation(&new_key(), CommandId::default())].into()).await.expect("it commits");
+    told_in(HERE, store).await
+}
+
+async fn told_in(partition: Partition, store: &dyn Store) -> i64 {
+    let outcomes =
+        store.commit(partition, [creation(&new_key(), CommandId::default())].into()).await.expect("it commits");
     let [Outcome::Applied(applied)] = &outcomes[..] else { panic!("{outcomes:?}") };
-    let read = store.documents(HERE, vec![new_key()]).await;
+    let read = store.documents(partition, vec![new_key()]).await;
     assert!(read.is_ok());
     applied.at
 }
@@ -73,4 +78,34 @@ async fn a_server_with_a_slow_clock_goes_on_where_the_one_before_it_was() {
     set_clock(&server, 990_008_000);
     assert_eq!(told(&store).await, after + 7_000);
     assert!(store.read(HERE, Vec::new()).await.is_ok_and(|answers| answers.at >= after + 7_000));
+}
+
+/// The time that a program of another protocol is told: the first item of an answer, which is a large number.
+fn told_to_another(server: &Server, protocol: u32) -> i64 {
+    let Value::Bytes(answer) = create(server, protocol, &new_key(), &[0; 56]) else { panic!("an answer is bytes") };
+    let length = match answer[1] {
+        0xce => 4,
+        0xcf => 8,
+        kind => panic!("an item of kind {kind:#04x}"),
+    };
+    answer[2..2 + length].iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
+}
+
+#[tokio::test]
+async fn programs_of_two_protocols_are_told_one_time() {
+    let (server, start, span) = (Server::start(), 1_000_000_000, 400);
+    set_clock(&server, start);
+    load_with_a_clock(&server, PROTOCOL);
+    let store = ValkeyStore::open(&server.url()).await.expect("the store opens");
+    let mut latest = told_in(Partition::SYSTEM, &store).await;
+    load_with_a_clock(&server, PROTOCOL + 1);
+    for now in start..start + span {
+        set_clock(&server, now);
+        for told in [told_to_another(&server, PROTOCOL + 1), told_in(Partition::SYSTEM, &store).await] {
+            assert!(told >= latest, "{latest}, then {told}");
+            latest = told;
+        }
+    }
+    let ahead = latest - (start + span);
+    assert!(ahead <= 100, "after {span} ms time is {ahead} ms ahead of the clock that both tell it by");
 }

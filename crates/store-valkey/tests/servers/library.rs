@@ -60,7 +60,7 @@ fn commit(server: &Server, protocol: u32, keys: &[&[u8]], batch: &[u8], value: &
 }
 
 /// Creates a document as a program of a protocol does: one batch, guarded by absence, that puts it.
-fn create(server: &Server, protocol: u32, key: &Key, value: &[u8]) -> Value {
+pub(crate) fn create(server: &Server, protocol: u32, key: &Key, value: &[u8]) -> Value {
     let key = [format!("{}d", Partition::SYSTEM).as_bytes(), key.as_bytes()].concat();
     // Of partition 1; no logs; one guard (create key 2 from argument 2); of each kind of effect none.
     commit(server, protocol, &[&key], &[1, 0, 1, 8, 2, 2, 0, 0, 0, 0], value)
