@@ -28,7 +28,7 @@
 -- Keys of a partition, behind its hash tag: r = names of its indexes but those that begin with an exclamation mark, those
 -- that were not empty lately included, w = what barriers write, n = never exists, d<key> = document, b<key> = blob,
 -- i<name> = index, l<key> = log. In r the empty name has the list's generation as its score, and the name of one zero byte
--- the instant up to which time may have been told; both are negative, so that names are in order.
+-- the instant up to which time may have been told, with a fraction if it was; both are negative, so that names are in order.
 --
 -- A document is a string: version (16 bytes), epoch (8), lease id (16), lease_until (8), expires_at (8), body.
 -- A log is a stream whose ids are <sequence>-<at>: searched by number, and by time because `at` never falls.
@@ -117,8 +117,8 @@ end
 -- which indexes are listed, which may have become empty since (they are taken off the list many at a time), and the ends
 -- of logs. Whoever takes a name off the list gives it a new generation; a memory of another one is of the time before this
 -- server was a replica, or before everything was deleted, and is dropped. A new copy of the data comes with the library,
--- and so without memories. The end of a log may still be out of date: a number that is too small is refused and looked
--- up, one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
+-- and so without memories. The end of a log may still be out of date, so each call asks whether a record stands behind it;
+-- one that is too large leaves a gap, which only a log whose appends expect numbers must not have; those look.
 local places = {}
 -- What Lua keeps it also walks through again and again, so it keeps only what was used lately: of things that are used
 -- once, like the queues of keys and the logs of executions, there is no end.
@@ -130,6 +130,13 @@ local LEFT_MAX = 64
 local RESERVE_MS = 100
 -- The stored instants that this server wrote or has taken into account, by the key of the list.
 local reserved = {}
+-- Libraries of several protocols on one server have the same clock. If each took what another reserved for what it told,
+-- they would leap ahead of each other all the time. So for a while after it met an instant that it did not store, a library
+-- stores what it told, with this fraction to say so, and reserves nothing. Until when that is, and when it last told time:
+-- an instant that appeared since then is of another library, and not of a server whose clock may be ahead.
+local TOLD_MARK = 1 / 1024
+local SHARED_MS = 10000
+local shared_until, told_last = 0, 0
 
 -- The call that runs now. One runs at a time, and its state out here spares every call a set of closures. keys and argv are
 -- KEYS and ARGV, p is the request and i a position in it, exact is the time with a fraction. Of documents (header or
@@ -365,18 +372,33 @@ end
 -- The time of a partition: never before what was told there, here or on a server before. The clock is read once for a call.
 local function tell_time(registry, until_ms)
   exact = exact or read_clock()
-  if reserved[registry] ~= until_ms then
+  local known = reserved[registry]
+  if known ~= until_ms then
     -- Somebody else told it, perhaps by a clock that was ahead of this one.
-    if exact < until_ms then
-      ahead = ahead + until_ms - exact
-      exact = until_ms
+    local told_there = until_ms
+    if known and exact - told_last < SHARED_MS and until_ms % 1 == 0 then
+      -- Another library reserved it, for a time that was no later than ours.
+      told_there = until_ms - RESERVE_MS
+    end
+    if exact < told_there then
+      ahead = ahead + told_there - exact
+      exact = told_there
+    end
+    if until_ms > 0 then
+      shared_until = exact + SHARED_MS
     end
     reserved[registry] = until_ms
   end
-  local told = math.floor(exact)
-  if told > until_ms then
-    reserved[registry] = told + RESERVE_MS
-    call('ZADD', registry, format('%d', -reserved[registry]), TOLD)
+  told_last = exact
+  local told, reserve = math.floor(exact), until_ms
+  if exact < shared_until then
+    reserve = told + TOLD_MARK
+  elseif told > until_ms then
+    reserve = told + RESERVE_MS
+  end
+  if reserve ~= until_ms then
+    reserved[registry] = reserve
+    call('ZADD', registry, format('%.10f', -reserve), TOLD)
     wrote = true
   end
   return told
@@ -400,7 +422,13 @@ local function look()
     local k = p[n]
     if not logs[k] then
       local key, ends = keys[k], space.place.ends
-      logs[k] = ends.young[key] or remembered(ends, key) or log_end(key)
+      local log = ends.young[key] or remembered(ends, key)
+      -- The stream would not refuse the number of a record that another library appended: the instant, a part of its id,
+      -- is another one.
+      if not log or call('XREVRANGE', key, '+', format('%d', log.next), 'COUNT', '1')[1] then
+        log = log_end(key)
+      end
+      logs[k] = log
     end
   end
 end

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::call;
 use crate::commit::Part;
 use crate::packing::key_of;
+use crate::refusal::NOT_BEGUN;
 
 /// What became of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,17 +61,19 @@ pub(crate) fn decode(parts: &[Arc<Part>], bytes: &[u8]) -> Option<Vec<Result<Com
     items.bytes.is_empty().then_some(committed)
 }
 
-/// A commit of which one batch failed has failed; its effect is unknown if any other batch was applied.
+/// A commit of which one batch failed has failed; its effect is unknown if any other batch was applied, or had begun to
+/// write.
 fn committed<'t>(
     outcomes: Vec<Option<Outcome>>,
-    mut failures: impl Iterator<Item = &'t str>,
+    failures: impl Iterator<Item = &'t str> + Clone,
 ) -> Result<Committed, String> {
-    let Some(failure) = failures.next() else {
+    let begun = failures.clone().find(|failure| !failure.starts_with(NOT_BEGUN));
+    let Some(failure) = begun.or_else(|| failures.clone().next()) else {
         let outcomes = outcomes.into_iter().collect::<Option<_>>().ok_or("FFPARTIAL a batch has no outcome")?;
         return Ok(Committed { outcomes, left: Vec::new() });
     };
     let applied = outcomes.iter().any(|outcome| matches!(outcome, Some(Outcome::Applied(_))));
-    match failure.strip_prefix("FFREFUSED ") {
+    match failure.strip_prefix(NOT_BEGUN) {
         Some(why) if applied => Err(format!("FFPARTIAL {why}")),
         _ => Err(failure.to_owned()),
     }
@@ -283,7 +286,10 @@ mod tests {
         assert_eq!(decode(&parts, &answer), Some(vec![text(partial), fine.clone()]));
         // None was.
         let answer = packed(&[&100u8, &2u8, &2u8, &0u8, &9u8, &2u8, &1u8, &refused, &2u8, &refused, &0u8]);
-        assert_eq!(decode(&parts, &answer), Some(vec![text(refused), fine]));
+        assert_eq!(decode(&parts, &answer), Some(vec![text(refused), fine.clone()]));
+        // None was, but one of two had begun to write.
+        let answer = packed(&[&100u8, &2u8, &2u8, &0u8, &9u8, &2u8, &1u8, &refused, &2u8, &partial, &0u8]);
+        assert_eq!(decode(&parts, &answer), Some(vec![text(partial), fine.clone()]));
         // A command for entries failed.
         let answer = packed(&[&100u8, &0u8, &7u8, &0u8, &8u8, &0u8, &9u8, &1u8, &3u8, &partial, &0u8]);
         let both = Ok(Committed { outcomes: vec![applied(100, 7), applied(100, 8)], left: Vec::new() });

@@ -31,7 +31,7 @@ pub(crate) enum Refusal {
 }
 
 /// How the commit function begins an error that came before its first write.
-const NOT_BEGUN: &str = "FFREFUSED ";
+pub(crate) const NOT_BEGUN: &str = "FFREFUSED ";
 
 /// Whether an error reply of the commit function says that nothing was written.
 pub(crate) fn had_not_begun(text: &str) -> bool {

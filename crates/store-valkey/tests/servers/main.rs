@@ -8,6 +8,7 @@ mod library;
 mod listing;
 mod moving;
 mod primary;
+mod shared_history;
 mod support;
 mod tiers;
 mod tls;
