@@ -118,6 +118,7 @@ DECLARE
     wall bigint;
     kept clock;
     changed bigint;
+    front ff_lowest;            -- an entry in front of the place up to which its index is drained
 BEGIN
     IF alone THEN
         PERFORM pg_advisory_xact_lock(whole);
@@ -268,8 +269,17 @@ BEGIN
     END IF;
 
     IF cardinality(lowest) > 0 THEN
-        UPDATE drained d SET below = s.score FROM unnest(lowest) AS s
-        WHERE d.partition = this AND d.name = s.name AND d.below > s.score;
+        -- Seldom does any come in front. Each is changed by its key and not by its place, because another commit that
+        -- lowers the same one moves it: then the lower of the two counts.
+        FOR front IN
+            SELECT l.score, l.name FROM unnest(lowest) AS l
+            CROSS JOIN LATERAL (
+                SELECT FROM drained d WHERE d.partition = this AND d.name = l.name AND d.below > l.score LIMIT 1
+            ) d
+        LOOP
+            UPDATE drained d SET below = front.score
+            WHERE d.partition = this AND d.name = front.name AND d.below > front.score;
+        END LOOP;
     END IF;
 
     IF cardinality(leases) > 0 THEN
@@ -434,7 +444,7 @@ BEGIN
                 AS s(batch, name, member, score, relative)),
         ARRAY(
             SELECT ROW(min(CASE WHEN s.relative IS FALSE THEN s.score ELSE 0 END), s.name)::ff_lowest
-            FROM unnest(set_name, set_score, set_relative) AS s(name, score, relative) GROUP BY s.name),
+            FROM unnest(set_name, set_score, set_relative) AS s(name, score, relative) GROUP BY s.name ORDER BY s.name),
         ARRAY(SELECT ROW(n.short, n.name)::ff_long_name FROM unnest(long_short, long_name) AS n(short, name)),
         ARRAY(
             SELECT ROW(l.batch, g.ordinal, l.ttl)::ff_lease
