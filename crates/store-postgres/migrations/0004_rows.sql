@@ -403,6 +403,7 @@ CREATE OR REPLACE FUNCTION ff_commit(
 #variable_conflict use_variable
 DECLARE
     guards ff_guard[];
+    put_guard integer[];        -- the place of each put's guard, from 1
     puts ff_put[];
     conflicts ff_conflict[];
     late integer[];
@@ -412,20 +413,30 @@ BEGIN
                    g.epoch, g.instant, g.version, g.lease, g.key)::ff_guard
         FROM unnest(guard_batch, guard_kind, guard_key, guard_version, guard_epoch, guard_lease, guard_instant)
             AS g(batch, kind, key, version, epoch, lease, instant));
+    -- The places come from a sort, because the settings of our connections leave a join no way but to look at each guard
+    -- for each put, and a large flow has thousands of both.
+    put_guard := ARRAY(
+        SELECT s.guard FROM (
+            SELECT b.put, min(b.guard) OVER (PARTITION BY b.batch, b.key) AS guard
+            FROM (
+                SELECT g.batch, g.key, g.ordinal AS guard, NULL AS put
+                FROM unnest(guard_batch, guard_kind, guard_key) WITH ORDINALITY AS g(batch, kind, key, ordinal)
+                WHERE g.kind <= 2
+                UNION ALL
+                SELECT p.batch, p.key, NULL, p.ordinal
+                FROM unnest(put_batch, put_key) WITH ORDINALITY AS p(batch, key, ordinal)
+            ) AS b(batch, key, guard, put)
+        ) s
+        WHERE s.put IS NOT NULL ORDER BY s.put);
     puts := ARRAY(
-        SELECT ROW(p.batch, g.ordinal, p.priority, p.epoch, p.ttl, p.expires, p.version, p.lease,
+        SELECT ROW(p.batch, put_guard[p.ordinal], p.priority, p.epoch, p.ttl, p.expires, p.version, p.lease,
                    to_timestamp(p.created / 1000.0), to_timestamp(p.updated / 1000.0), p.key, p.body,
                    p.namespace, p.lane, p.kind, p.state, p.flow, p.view)::ff_put
         FROM unnest(
             put_batch, put_key, put_body, put_version, put_epoch, put_lease, put_ttl, put_expires,
             put_namespace, put_lane, put_kind, put_state, put_flow, put_priority, put_created, put_updated, put_view
-        ) AS p(batch, key, body, version, epoch, lease, ttl, expires,
-               namespace, lane, kind, state, flow, priority, created, updated, view)
-        CROSS JOIN LATERAL (
-            SELECT g.ordinal FROM unnest(guard_batch, guard_kind, guard_key) WITH ORDINALITY
-                AS g(batch, kind, key, ordinal)
-            WHERE g.batch = p.batch AND g.key = p.key AND g.kind <= 2 LIMIT 1
-        ) g);
+        ) WITH ORDINALITY AS p(batch, key, body, version, epoch, lease, ttl, expires,
+               namespace, lane, kind, state, flow, priority, created, updated, view, ordinal));
     SELECT c.now, c.recount, c.event_first, c.counted_next, c.conflicts, c.late
     INTO now, recount, event_first, counted_next, conflicts, late
     FROM ff_commit_2(
