@@ -1,7 +1,7 @@
 //! The tables, and the migrations that give them to older files.
 
 use ff_store::{Result, StoreError};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior, ffi};
 
 use crate::error;
 
@@ -41,7 +41,16 @@ pub(crate) fn migrate(connection: &mut Connection, found: u32) -> rusqlite::Resu
     connection.pragma_update(None, "temp_store", "FILE")?;
     let migrated = run_steps(connection, found);
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    migrated
+    match migrated {
+        // A container that can write nowhere but beside the file has no directory for others, and no other way.
+        Err(why) if is_without_directory(&why) => run_steps(connection, found),
+        migrated => migrated,
+    }
+}
+
+/// Whether SQLite found no directory for temporary files.
+fn is_without_directory(why: &rusqlite::Error) -> bool {
+    why.sqlite_error().is_some_and(|why| why.extended_code == ffi::SQLITE_IOERR_GETTEMPPATH)
 }
 
 fn run_steps(connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
@@ -53,4 +62,17 @@ fn run_steps(connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", known())?;
     transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_directory_is_told_from_a_full_disk() {
+        let failed = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        assert!(is_without_directory(&failed(ffi::SQLITE_IOERR_GETTEMPPATH)));
+        assert!(!is_without_directory(&failed(ffi::SQLITE_FULL)));
+        assert!(!is_without_directory(&failed(ffi::SQLITE_IOERR_WRITE)));
+    }
 }

@@ -183,3 +183,34 @@ async fn a_server_of_the_version_before_goes_on_beside_ours() {
     let found = store.documents(PARTITION, vec![key("b")]).await.unwrap().remove(0).unwrap();
     assert_eq!(found.lease_until, renewed.get::<_, i64>("now") + 600_000);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_batch_of_a_server_of_the_version_before_takes_no_longer_than_it_did() {
+    const DOCUMENTS: usize = 10_000;
+    let url = Server::shared().create_database("adopting_large");
+    let before = schema_of_before(&url).await;
+    let store = open(&url).await;
+    // The settings of its connections, and a limit far above what the batch takes.
+    before
+        .batch_execute(
+            "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
+             SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET statement_timeout = '10s'",
+        )
+        .await
+        .unwrap();
+    let all = |value: &str| format!("{{{}}}", vec![value; DOCUMENTS].join(","));
+    let keys: Vec<String> = (0..DOCUMENTS).map(|number| format!("k{number}")).collect();
+    let keys: Vec<String> = keys.iter().map(|key| bytes(key).trim_matches(['{', '}']).to_owned()).collect();
+    let keys = format!("{{{}}}", keys.join(","));
+    let (zeros, nothing, version) = (all("0"), all("NULL"), all(&Uuid::from_u128(1).to_string()));
+    let mut named = vec![("guard_kind", all("1")), ("alone", "t".to_owned())];
+    named.extend(["guard_key", "put_key", "put_body"].map(|name| (name, keys.clone())));
+    named.extend(["guard_batch", "put_batch", "put_epoch", "put_ttl"].map(|name| (name, zeros.clone())));
+    named.extend(["put_version", "put_lease"].map(|name| (name, version.clone())));
+    let absent = ["guard_version", "guard_epoch", "guard_lease", "guard_instant", "put_expires"];
+    named.extend(absent.map(|name| (name, nothing.clone())));
+    let named: Vec<(&str, &str)> = named.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    commit_as_before(&before, &named).await;
+    let last = store.documents(PARTITION, vec![key(&format!("k{}", DOCUMENTS - 1))]).await.unwrap().remove(0);
+    assert_eq!(last.expect("it was written").version, CommandId(Uuid::from_u128(1)));
+}

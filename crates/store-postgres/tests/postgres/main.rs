@@ -6,6 +6,7 @@ mod columns;
 mod cut;
 mod drained;
 mod events;
+mod expiring;
 mod fixture;
 mod groups;
 mod hints;
