@@ -52,7 +52,9 @@ pub(crate) async fn remove_execution_data(
     for entry in page.entries {
         tx.delete_belonging(id, entry.member, entry.document)?;
     }
-    let attempts = execution.attempt.as_ref().map_or(0, |attempt| attempt.index.0.saturating_add(1));
+    // One that was claimed and given back has no attempt, but its worker may have begun to write all the same.
+    let begun = u32::from(execution.epoch.0 > 0);
+    let attempts = execution.attempt.as_ref().map_or(begun, |attempt| attempt.index.0.saturating_add(1));
     while done && progress.attempts < attempts {
         if removal.is_full() {
             done = false;

@@ -1,6 +1,8 @@
 //! Removals by people: executions and flows that have ended, and budgets, quotas and lanes that nothing uses.
 
 use crate::support::Harness;
+use bytes::Bytes;
+use ff_core::execution::Execution;
 use ff_core::lane::LaneState;
 use ff_core::op::{
     CancelExecution, CancelFlow, Complete, CreateBudget, CreateExecution, CreateFlow, CreateQuota, DeleteBudget,
@@ -8,8 +10,10 @@ use ff_core::op::{
     ListFlows, ListLanes, PauseLane, RemoveExecution, RemoveFlow, ReplayExecution, ReportBudgetUsage, UpdateBudget,
     UpdateQuota,
 };
-use ff_core::{Code, ExecutionId, PublicState};
+use ff_core::{Code, CommandId, Document, ExecutionId, Key, LeaseEpoch, PublicState};
+use ff_store::{Append, Batch, Guard, Put, Store};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 async fn ended(h: &Harness, more: Value) -> ExecutionId {
     let id = h.submit(more).await;
@@ -36,6 +40,33 @@ async fn an_execution_that_has_ended_is_removed_with_everything_it_has() {
     h.pass(24 * 3_600 * 1_000 + 1_000).await;
     let left: Vec<_> = h.documents().into_iter().map(|(key, _)| key).filter(|key| key.contains('x')).collect();
     assert!(h.documents().len() >= before && left.iter().all(|key| !key.contains(&id.uuid.to_string())), "{left:?}");
+    h.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_of_a_claim_that_was_given_back_go_with_their_execution() {
+    let h = Harness::start().await;
+    let id = h.submit(json!({})).await;
+    // What a claim leaves that was given back although its worker had begun to write: an epoch, no attempt, and a frame.
+    let store: &dyn Store = &*h.store;
+    let key = Execution::key_of(&id);
+    let stored = store.documents(id.partition(), vec![key.clone()]).await.unwrap().remove(0).unwrap();
+    let execution = Execution { epoch: LeaseEpoch(1), ..Execution::decode(&stored.body).unwrap() };
+    let frames = Key::new(b'f', &[id.uuid.as_bytes(), &0_u32.to_be_bytes()]);
+    let records = vec![Bytes::from_static(b"a frame")];
+    let append = Append { log: frames.clone(), records, expected: None, cap: 0, in_turn: false };
+    let batch = Batch {
+        guards: vec![Guard::Version(key.clone(), stored.version)],
+        puts: vec![Put { key, body: execution.encode().into(), fence: stored.fence, expires_at: None }],
+        appends: vec![append],
+        ..Batch::new(CommandId(Uuid::from_u128(1)))
+    };
+    assert!(store.commit(id.partition(), [batch].into()).await.unwrap()[0].clone().applied().is_some());
+    let is_there = || h.store.inspect(|all| all.partitions().any(|(_, one)| one.logs().any(|(log, _)| *log == frames)));
+    assert!(is_there());
+    h.must::<CancelExecution>(json!({ "execution_id": id })).await;
+    h.must::<RemoveExecution>(json!({ "execution_id": id })).await;
+    assert!(!is_there());
     h.finish().await;
 }
 
